@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from jaxmesh.analysis.diagnose.texts import has_wide_types, texts_of
+from jaxmesh.analysis.diagnose.texts import texts_of, x64_for
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream.environment import find_plugin
 from jaxmesh.cli.options import add_command, check_out, cluster_option, seed_of
@@ -56,7 +54,7 @@ def repair(arguments: argparse.Namespace) -> int:
         check_out(arguments.out)
     folder = arguments.source.is_dir()
     text = without_theirs(texts_of(arguments.source)[0].frontend) if folder else read(arguments.source)
-    with jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64")):
+    with x64_for(text):
         lowered = from_mlir(text).lower()
         try:
             find_plugin(None)

@@ -19,7 +19,6 @@ from jax.interpreters import ad, batching
 from jax.typing import DTypeLike
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
-from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.untyped import Array, lax
 
@@ -95,7 +94,11 @@ def _unsigned_type(size: int) -> type[np.generic]:
 
 
 def _here(claim: Claim) -> jax.Array:
-    return row_major_index(tuple(claim.mesh), tuple(claim.mesh.values()))
+    # Of axes of one device, too: what a psum sums has to vary over its axes.
+    number = jnp.int32(0)
+    for axis, size in claim.mesh.items():
+        number = number * size + lax.axis_index(axis)
+    return number
 
 
 def _words(row: jax.Array) -> list[jax.Array]:

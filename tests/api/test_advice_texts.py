@@ -145,9 +145,15 @@ def on_platforms(**more: Any) -> str:
     return text_of(lambda x: lax.platform_dependent(x, cpu=lambda v: v + 1, tpu=lambda v: v, **more))
 
 
+GSPMD = """func.func public @main(%a: tensor<6x8xf32> {mhlo.sharding = "{devices=[3,1]<=[3]}"}) -> tensor<6x8xf32> {
+  %0 = stablehlo.add %a, %a : tensor<6x8xf32>
+  return %0 : tensor<6x8xf32>
+}"""
 CASES = [
     Case("no function", lambda: jm.from_mlir("module {}"), {
         "write func.func @main(...) { ... }": lambda: read("return %x : tensor<4x8xf32>")}),
+    Case("a sharding of another mesh", lambda: jm.from_mlir(GSPMD, mesh=mesh()), {
+        "give mesh= the mesh that it was written for": lambda: jm.from_mlir(GSPMD, mesh=jm.make_mesh((3,), ("a",)))}),
     Case("two functions", lambda: jm.from_mlir(
         "func.func @a() { return }\nfunc.func @b() { return }", mesh=mesh()), {
         "give func= one of": lambda: jm.from_mlir(

@@ -106,13 +106,12 @@ def differs(texts: Texts, stage: str, changed: str) -> bool:
 
 def results(texts: Texts, stage: str, text: str) -> list[dict[Any, Any]]:
     """Returns the results of a text on each device, for the arguments of a diagnosis."""
-    from jaxmesh.analysis.diagnose.reference import run_program
+    from jaxmesh.analysis.diagnose.reference import run_draws
     from jaxmesh.analysis.diagnose.stage import place_arguments, read_stage, run_stage
 
-    reference = run_program(texts["shlo_frontend"], texts.get("shlo_compiler", ""), None, 0)
-    arguments = [v.array for v in reference.values[: len(reference.arguments)]]
+    reference = next(run_draws(texts["shlo_frontend"], texts.get("shlo_compiler", ""), None, 0))
     program = read_stage(stage, text, reference.axes)
-    values = dict(run_stage(program, place_arguments(program, arguments, reference.arguments)))
+    values = dict(run_stage(program, place_arguments(program, reference.inputs, reference.arguments)))
     ports = program.text.program.results
     return [{c: np.asarray(x, np.float64) for c, x in values[port.value].items()} for port in ports]
 

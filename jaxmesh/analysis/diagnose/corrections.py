@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes, of_shards, placements, touched_dims
-from jaxmesh.analysis.diagnose.matching import split_axes
+from jaxmesh.analysis.diagnose.matching import reductions, split_axes
 from jaxmesh.analysis.diagnose.movements import (
     distance_of_forms,
     does_nothing,
@@ -19,7 +19,6 @@ from jaxmesh.analysis.diagnose.movements import (
     joined_dim,
     mesh_axis,
     of_whole,
-    reductions,
     repairs,
     short_name,
 )
@@ -280,7 +279,7 @@ class Corrections:
         free = [a for a in stage.mesh if a not in split] if wide[0] else []
         axes = tuple(dict.fromkeys(a for d in dims for a in known[0].placement[d])) or tuple(free or split)
         beside = [a for a in split if a not in axes]
-        # What other axes split may stay so: then the devices hold parts of a sum.
+        # Other dims may stay split: then the devices hold parts of a sum.
         for kept in ([], beside) if axes and beside else ([],) if axes else ():
             rest = [a for a in (*split, *free) if a not in kept]
             cuts = [tuple(tuple(a for a in names if a in kept) for names in e.placement) for e in known]

@@ -21,8 +21,8 @@ from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
 from jaxmesh.analysis.diagnose.rounding import EXACT, as_numbers
 from jaxmesh.analysis.diagnose.source_lines import line
-from jaxmesh.analysis.diagnose.stage import Array, Copies
-from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.analysis.diagnose.stage import Copies
+from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.analysis.diagnose.wrong_values import WrongValue, compare_parts, compare_with
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
@@ -149,19 +149,6 @@ def _of_return(track: Track, index: int) -> Culprit:
     return Culprit(track, end, Op("func.return", (value,), (value,)), known, last if is_other else None, None)
 
 
-def unexplained_before(track: Track, start: Value) -> list[tuple[int, Op]]:
-    """Returns the operations of unexplained values that a value is computed from, in order."""
-    found: dict[int, Op] = {}
-    rest = [start]
-    while rest:
-        value = rest.pop()
-        if value in track.unexplained and track.producers[value][0] not in found:
-            number, op = track.producers[value]
-            found[number] = op
-            rest += track.operands(op)
-    return sorted(found.items())
-
-
 def counterparts(track: Track, number: int, op: Op) -> list[int]:
     """Returns the values of the unsharded run that an operation may have to compute, the likeliest first.
 
@@ -286,7 +273,7 @@ def cause_of(track: Track, culprit: Culprit) -> Cause:
     change = proof.change or _change(prover, target)
     if change is not None:
         return Cause(_words(culprit, change), change.axes or axes, change.dims or _dims(culprit.operands, axes))
-    return _permuted(track, culprit, target) or _other_reduction(culprit, target) or none
+    return _other_reduction(culprit, target) or none
 
 
 def _change(prover: Prover, target: Proposal) -> Correction | None:
@@ -326,31 +313,6 @@ def _other_reduction(culprit: Culprit, target: Proposal) -> Cause | None:
 
 def _dims(operands: Sequence[HeldValue], axes: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted({d for e in operands for d, split in enumerate(e.placement) if set(split) & set(axes)}))
-
-
-def _permuted(track: Track, culprit: Culprit, target: Proposal) -> Cause | None:
-    """Finds devices with the blocks of other devices."""
-    value = culprit.value
-    if value is None or not is_collective(target.op):
-        return None
-    number = next(iter(track.operands(target.op)), -1)
-    axes = tuple(split_axes(culprit.operands) or axes_of(value.placement))
-    if track.misplaced.intersection(target.op.results) and number < len(track.reference.arguments):
-        declared, held = track.reference.arguments[number] or (), track.known[target.value].placement
-        return Cause(
-            f"permuted shards: argument {number} is declared {show(declared)}, and the devices hold it as {show(held)}",
-            tuple(dict.fromkeys([*axes_of(declared), *axes_of(held)])),
-            tuple(d for d, split in enumerate(held) if split),
-        )
-    swapped = [c for c in value.devices if any(_is_block(value.found[c], b) for b in value.blocks.values())]
-    if not swapped or len(swapped) < len(value.devices):
-        return None
-    return Cause("permuted shards: the devices hold each other's blocks", axes, _dims(culprit.operands, axes))
-
-
-def _is_block(x: Array, block: Array) -> bool:
-    scale = float(np.max(np.abs(block), initial=0.0)) if block.dtype.kind in "fc" else 0.0
-    return x.size > 1 and bool(np.allclose(x, block, rtol=0, atol=1e-5 * scale))
 
 
 def _other_type(track: Track, culprit: Culprit, target: Proposal) -> Cause | None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
 from jaxmesh.analysis.diagnose.rounding import error_of
-from jaxmesh.analysis.diagnose.stage import Array, place_arguments, read_after_free, read_stage
-from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, has_wide_types, only, texts_of
+from jaxmesh.analysis.diagnose.stage import place_arguments, read_after_free, read_stage
+from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, only, texts_of, x64_for
 from jaxmesh.analysis.diagnose.tracking import Track, track
 from jaxmesh.analysis.diagnose.unread import MOST, is_right_with, without_operation
 from jaxmesh.analysis.environments import cache_folder
@@ -119,7 +119,7 @@ def argument_types(
         found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
     else:
         found = [t.frontend for t in texts_of(source, graph, function)]
-    with _types_of(found[0]), undisturbed():
+    with x64_for(found[0]), undisturbed():
         return types_of(only(found[0], function))
 
 
@@ -143,7 +143,7 @@ def _diagnose_file(
     def run() -> None:
         # An operation that jaxmesh cannot run may be another one in the text that the compiler prints.
         with contextlib.suppress(UnsupportedError, ParseError):
-            early.extend(_runs(text, "", args, seed))
+            early.extend(run_draws(text, "", args, seed))
 
     compiled = compile_file(text, compiler or functools.partial(compile_text, cluster=cluster, meanwhile=run))
     if isinstance(compiled, Diagnosis):
@@ -166,36 +166,13 @@ def _outcome(compiled: Any, frontend: str) -> Mapping[str, str] | Diagnosis:
     return {name: str(stage) for name, stage in stages.items() if stage}
 
 
-def _run(
-    text: str,
-    compiled: str,
-    args: Sequence[Any] | None,
-    seed: int,
-    held: Mapping[int, Array] | None = None,
-    *,
-    inside: bool = False,
-    unit: float = 0.0,
-) -> Reference:
-    with _types_of(text), progress("unsharded run"):
-        return run_program(text, compiled, args, seed, held, inside=inside, unit=unit)
-
-
-def _runs(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Iterator[Reference]:
-    with _types_of(text), progress("unsharded run"):
-        yield from run_draws(text, compiled, args, seed)
-
-
-def _types_of(text: str) -> contextlib.AbstractContextManager[object]:
-    return jax.enable_x64(has_wide_types(text) or jax.config.read("jax_enable_x64"))
-
-
 def _diagnose_draws(
     texts: StageTexts, args: Sequence[Any] | None, seed: int, early: Sequence[Reference] = ()
 ) -> Diagnosis:
     """Compares a program for each draw of its arguments; returns the worst diagnosis."""
     worst, unexercised = Diagnosis(RIGHT), tuple[str, ...]()
     try:
-        for reference in early or _runs(texts.frontend, texts.compiler, args, seed):
+        for reference in early or run_draws(texts.frontend, texts.compiler, args, seed):
             found, unexercised = _diagnose(texts, args, seed, reference), tuple(reference.unexercised)
             worst = max(found, worst, key=lambda d: _ORDER.index(d.verdict))
             if worst.verdict == WRONG:
@@ -212,7 +189,7 @@ def _diagnose_draws(
 
 
 def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference) -> Diagnosis:
-    with jax.enable_x64(texts.has_wide_types or jax.config.read("jax_enable_x64")):
+    with x64_for(texts.frontend, *texts.stages.values()):
         try:
             declare(reference, texts.compiler)
             _check_numbers(reference)
@@ -263,8 +240,7 @@ def _partitioned(texts: StageTexts, run: Track, inside: bool = False) -> Earlier
         # It is not partitioned.
         return None
     try:
-        arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-        found = _run(texts.compiler, "", arguments, 0, inside=inside)
+        found = run_program(texts.compiler, "", run.reference.inputs, 0, inside=inside)
     except JaxmeshError as error:
         return f"not read: {error}"
     made, wanted, scale = found.values, run.reference.values, run.pool.scale
@@ -284,8 +260,7 @@ def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit |
     """Returns the wrong operation of an iteration or a branch, if the text has any and is wrong there."""
     if not _opaque(run):
         return None
-    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-    reference = _run(texts.frontend, texts.compiler, arguments, 0, inside=True)
+    reference = run_program(texts.frontend, texts.compiler, run.reference.inputs, 0, inside=True)
     followed, *known = (_written_out(r, reference) for r in (run, *stages[:1]))
     if followed is run or followed.is_right:
         return None
@@ -308,16 +283,14 @@ def _written_out(run: Track, reference: Reference) -> Track:
 
 def _rounded(texts: StageTexts, run: Track, inside: bool, unit: float, seed: int) -> Reference:
     """Runs the program with other roundings, for the same arguments."""
-    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-    return _run(texts.frontend, texts.compiler, arguments, seed, inside=inside, unit=unit)
+    return run_program(texts.frontend, texts.compiler, run.reference.inputs, seed, inside=inside, unit=unit)
 
 
 def _computes_from_rounded(texts: StageTexts, name: str, run: Track) -> bool:
     """Returns True if the devices compute what the program does from the values on that they hold rounded."""
     if not run.rounded:
         return False
-    arguments = [v.array for v in run.reference.values[: len(run.reference.arguments)]]
-    again = _run(texts.frontend, texts.compiler, arguments, 0, run.rounded)
+    again = run_program(texts.frontend, texts.compiler, run.reference.inputs, 0, run.rounded)
     followed = _follow(name, texts.stages[name], again, Globals.of(again))
     return isinstance(followed, Track) and followed.is_right
 
@@ -350,8 +323,7 @@ def _follow(name: str, text: str, reference: Reference, pool: Globals) -> Track 
 
 def _track(name: str, text: str, reference: Reference, pool: Globals) -> Track:
     stage = read_stage(name, text, reference.axes)
-    arguments = [v.array for v in reference.values[: len(reference.arguments)]]
-    placed = place_arguments(stage, arguments, reference.arguments)
+    placed = place_arguments(stage, reference.inputs, reference.arguments)
     if len(stage.text.program.results) != len(reference.outputs):
         raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
     with progress(f"{name} on {len(stage.coordinates)} devices"):

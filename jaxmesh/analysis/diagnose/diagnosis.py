@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.analysis.diagnose.culprit import Culprit, cause_of, unexplained_before
+from jaxmesh.analysis.diagnose.culprit import Culprit, cause_of
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.proof import Proof
 from jaxmesh.analysis.diagnose.rounding import EXACT, is_exact, rounding_unit
@@ -277,10 +277,13 @@ def less_precise(track: Track, stages: Mapping[str, str]) -> Diagnosis:
     if track.decided is not None:
         return _decided(track.decided, stages)
     text = track.stage.text
+
+    def unexplained(op: Op) -> list[int]:
+        return [v for v in track.operands(op) if v in track.unexplained]
+
     for at, made in enumerate(text.program.ops):
         for value in [v for v in made.results if v in track.known and not is_exact(track.known[v].error)]:
-            before = [row for v in track.operands(made) for row in unexplained_before(track, v)]
-            rounding = [row for row in sorted(before, key=lambda row: row[0]) if _rounds(track, row[1])]
+            rounding = [row for row in track.before(unexplained(made), unexplained) if _rounds(track, row[1])]
             number, op = (*rounding, (at, made))[0]
             name, kind = track.stage.written_name(number), text.program.types[op.results[0]].dtype
             form = "has another form of the function than the program" if distance_of_forms(op) else f"rounds to {kind}"

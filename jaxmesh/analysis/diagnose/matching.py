@@ -23,9 +23,10 @@ _OUTLIER, _OUTLIER_OF_FEW = 1e3, 1e5
 """The factor between the largest ordinary element and an outlier; the second one beside fewer than `_FEW` elements."""
 _FEW, _SAMPLE = 16, 4096
 """The number of elements that are few, and the number that are sampled."""
+_REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+"""By kind, the reductions over devices of which parts may be left."""
 _TRIED = 64
 """The global values that are compared in full with one value."""
-_REDUCTIONS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,33 @@ class HeldValue:
 def split_axes(explanations: Sequence[HeldValue]) -> list[str]:
     """Returns the mesh axes that split values, in order."""
     return list(dict.fromkeys(a for e in explanations for a in (*e.apart, *axes_of(e.placement))))
+
+
+def grouped(copies: Copies, axes: Sequence[str], mesh: Mapping[str, int]) -> dict[Coordinate, list[Array]]:
+    """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
+    groups = dict[Coordinate, list[Array]]()
+    for c in sorted(copies):
+        groups.setdefault(_first(c, axes, mesh), []).append(copies[c])
+    return groups
+
+
+def _first(c: Coordinate, axes: Sequence[str], mesh: Mapping[str, int]) -> Coordinate:
+    return tuple(0 if a in axes else n for a, n in zip(mesh, c, strict=True))
+
+
+def reduced(groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
+    """Returns the reductions of groups, by their first coordinates."""
+    with np.errstate(all="ignore"):
+        return {c: _REDUCTIONS[kind].reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
+
+
+def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
+    """Yields the reductions of a value over mesh axes: the axes, the kind, and the result on every device."""
+    names, dtype = [a for a, n in mesh.items() if n > 1], copies[min(copies)].dtype
+    for size, kind in itertools.product(range(1, len(names) + 1), _REDUCTIONS):
+        for axes in itertools.combinations(names, size):
+            found = {c: x.astype(dtype) for c, x in reduced(grouped(copies, axes, mesh), kind).items()}
+            yield axes, kind, {c: found[_first(c, axes, mesh)] for c in copies}
 
 
 @dataclass(slots=True)
@@ -187,7 +215,7 @@ class Globals:
         only: int | None,
         reshaped: bool,
     ) -> HeldValue | None:
-        groups, first = self._groups(copies, axes), copies[min(copies)]
+        groups, first = grouped(copies, axes, self.mesh), copies[min(copies)]
         if axes and (first.dtype == np.bool_ or all(x is g[0] for g in groups.values() for x in g)):
             # The parts of a reduction differ.
             return None
@@ -201,7 +229,7 @@ class Globals:
         if not candidates:
             return None
         if axes:
-            copies = self._combined(groups, kind)
+            copies = reduced(groups, kind)
         mesh = {a: n for a, n in self.mesh.items() if a not in axes}
         # Beside the numbers of a mask any number is small.
         largest = max(map(_magnitude, {id(x): x for x in copies.values()}.values()))
@@ -265,19 +293,6 @@ class Globals:
         return (
             array.size > 1 and self._known[number, 0] == self._known[number, 1] and bool((array == array.flat[0]).all())
         )
-
-    def _groups(self, copies: Copies, axes: tuple[str, ...]) -> dict[Coordinate, list[Array]]:
-        """Returns the copies that differ in the coordinates along some axes only, by their first coordinate."""
-        places = {list(self.mesh).index(a) for a in axes}
-        groups: dict[Coordinate, list[Array]] = {}
-        for c in sorted(copies):
-            groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
-        return groups
-
-    def _combined(self, groups: Mapping[Coordinate, list[Array]], kind: str) -> Copies:
-        """Returns the reductions of groups, by their first coordinates."""
-        with np.errstate(all="ignore"):
-            return {c: _REDUCTIONS[kind].reduce([as_numbers(x) for x in g]) for c, g in groups.items()}
 
     def limit(self, number: int, rounding: float, carried: float) -> float:
         """Returns the error that rounding explains."""

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.rounding import GROWTH, as_numbers, rounding_unit
-from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies
+from jaxmesh.analysis.diagnose.rounding import GROWTH, rounding_unit
+from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Type
@@ -222,7 +222,6 @@ _LISTS = (
     "batch_dims_rhs",
     "dims",
 )
-_SUMS: Mapping[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 _MOST = 24
 """The most starts of a slice along one dim, and numbers in place of one."""
 _RANK = 6
@@ -279,20 +278,6 @@ def _orders(op: Op, dtypes: Sequence[Any]) -> Iterator[tuple[int, ...]]:
             yield order
 
 
-def reductions(copies: Copies, mesh: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str, Copies]]:
-    """Yields the reductions of a value over mesh axes: the axes, the kind, and the result on every device."""
-    names = [a for a, n in mesh.items() if n > 1]
-    for size, (kind, reduce) in itertools.product(range(1, len(names) + 1), _SUMS.items()):
-        for axes in itertools.combinations(names, size):
-            places = {list(mesh).index(a) for a in axes}
-            groups: dict[Coordinate, list[Array]] = {}
-            for c in sorted(copies):
-                groups.setdefault(tuple(0 if i in places else n for i, n in enumerate(c)), []).append(copies[c])
-            with np.errstate(all="ignore"):
-                found = {c: reduce.reduce([as_numbers(x) for x in g]).astype(g[0].dtype) for c, g in groups.items()}
-            yield axes, kind, {c: found[tuple(0 if i in places else n for i, n in enumerate(c))] for c in copies}
-
-
 def _changes(
     attributes: Mapping[str, Any], shape: Sequence[int], mesh: Mapping[str, int], numbers: Sequence[Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -339,7 +324,7 @@ def _instead(name: str, value: Any, shape: Sequence[int], rank: int) -> Iterator
     if isinstance(value, bool):
         yield from () if name.startswith(("keep", "ceil", "force")) else (not value,)
     elif name.endswith(("reduce", "reduce_type")):
-        yield from _SUMS
+        yield from ("sum", "max", "min")
     elif name in _AXES and isinstance(value, int):
         yield from range(rank) if name == "cluster_axis" else every
     elif name == "permutation":

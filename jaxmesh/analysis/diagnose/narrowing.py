@@ -61,10 +61,6 @@ class Narrowing(EarlierProver):
         if (found := self.unlike_earlier()) is not None:
             return found
         first, own = self._earliest(goal, Budget(self.replay, _RUNS)), functools.partial(self.changes.of, alone=True)
-        moves = [row for row in self.feeding([(first.number, first.op)]) if self._is_move_of_right(row[1])]
-        change = next(iter(self.fixers(moves, goal, own).values()), None)
-        if change is not None:
-            return change.proposal, (), change
         target = self._lacking(first, Budget(self.replay, _RUNS))
         doubtful, lines = self.doubtful(target.op), self.track.stage.text.lines
         if all(lines[n] == lines[target.number] for n, _ in doubtful):
@@ -75,9 +71,6 @@ class Narrowing(EarlierProver):
             idle = [row for row in doubtful if self.is_idle(row[1])]
             change = next(iter(self.fixers(idle, goal, self.changes.missing).values()), None)
             return (target, (), None) if change is None else (change.proposal, (), change)
-        if self.is_idle(target.op):
-            change = self.fixers([(target.number, target.op)], goal, own).get(target.number)
-            return self._without_cause(target) if change is None else (target, (), change)
         rows = [*doubtful, (target.number, target.op)]
         steps = [n for n, o in rows if self.track.operands(o) and self.proposals.is_last(o)]
         ordered = sorted(rows, key=lambda r: (r[0] != target.number, r[0] not in steps, not self._is_first(r[1])))
@@ -110,18 +103,13 @@ class Narrowing(EarlierProver):
         lines = self.track.stage.text.lines
         is_other = change is None or not change.is_own
         later = self._later(target) if is_other or self.is_trusted(named.value) else []
-        if len(later) == 1 and later[0].proposal.number != named.number:
-            # Of two operations that are each right as another one, neither is proven.
-            is_twice = change is None or change.words in (OTHER, later[0].words)
-            others = () if is_twice else ((named.number, named.op),)
-            return later[0].proposal, others, None if others else later[0]
         is_like = named.expected is not None and self._is_counterpart(named, named.expected)
         if later and (change is not None or not is_like):
             # Several operations are each right as other ones: no operation of these is proven.
             *others, last = (*((named,) if change is not None else ()), *(c.proposal for c in later))
             return last, tuple((p.number, p.op) for p in others if p.number != last.number), None
         read = [row for row in self.doubtful(named.op) if self.track.operands(row[1])]
-        rest = [row for row in read if lines[row[0]] != lines[named.number] and not self._is_read_beside(*row, named)]
+        rest = [row for row in read if lines[row[0]] != lines[named.number]]
         if change is not None and change.words == OTHER and rest:
             # Its operand may be wrong instead.
             return named, tuple(rest), None
@@ -135,18 +123,9 @@ class Narrowing(EarlierProver):
     def _changes_to(self, words: str, number: int, op: Op) -> Iterator[Correction]:
         return (c for c in self.changes.of(number, op, alone=True) if c.words == words)
 
-    def _is_read_beside(self, number: int, op: Op, named: Proposal) -> bool:
-        """Returns True if the results depend on an operation by another way than through the named one: it is right,
-        since they are when that one alone is put right."""
-        made = set(op.results)
-        for n, later in self.proposals.live:
-            if n not in (number, named.number) and made & set(later.used):
-                made.update(later.results)
-        return any(o.value in made for o in self.track.outputs)
-
     def _without_cause(self, target: Proposal) -> Named:
         """Returns an operation without a cause: with the operands of its counterpart it is proven; else the operations
-        before and after it on the user's line are returned, too."""
+        before it on the user's line are returned, too."""
         track, number, op = self.track, target.number, target.op
         values, types = track.reference.values, track.stage.text.program.types
         if target.expected is not None and does_nothing(op, types):
@@ -155,12 +134,7 @@ class Narrowing(EarlierProver):
             return target, (), Correction(target, words)
         if target.expected is not None and self._is_counterpart(target, target.expected):
             return target, (), None
-        source, around = line(track.stage.source(number)), {n for n, _ in self.proposals.before([target.value])}
-        made = set(op.results)
-        for n, later in self.proposals.live:
-            if made & set(later.used):
-                around.add(n)
-                made.update(later.results)
+        source, around = line(track.stage.source(number)), {n for n, _ in self.track.before([target.value])}
         beside = [row for row in self.proposals.live if row[0] in around and line(track.stage.source(row[0])) == source]
         rows = beside if source and len(beside) > 1 else [*self.feeding([(number, op)]), (number, op)]
         return target, tuple(rows), None
@@ -234,10 +208,6 @@ class Narrowing(EarlierProver):
         """Returns False for a movement that the types determine; if it does nothing, an operation may be left out."""
         return not is_transparent(op) or self.is_idle(op)
 
-    def _is_move_of_right(self, op: Op) -> bool:
-        """Returns True for a view that moves a right value, which computes something in its place."""
-        return is_transparent(op) and not self.is_idle(op) and all(map(self.is_trusted, self.track.operands(op)))
-
     def _together(self, goal: Proposal) -> Named | None:
         """Returns the first of several wrong operations, which put a value right if they are put right together."""
         doubtful, budget = self.doubtful(goal.op), Budget(self.replay, _RUNS)
@@ -277,7 +247,8 @@ class Narrowing(EarlierProver):
             # An operation that the program lacks, and not its reader, is one too many.
             others, last = others[: others.index(left_out[-1])], left_out[-1]
         change = fixers[last]
-        direct = self._direct(change.proposal.op)
+        track, op = self.track, change.proposal.op
+        direct = dict(track.before(track.operands(op), track.moved_operands))
         if not all(n in direct for n in others):
             return None
         return (target if last == target.number else change.proposal), (), change
@@ -286,13 +257,6 @@ class Narrowing(EarlierProver):
         """Returns True if a change makes what the program has in the place of an operation, which has another value."""
         proposal, pool = change.proposal, self.track.pool
         number, op, held = proposal.number, proposal.op, self.replay.copies(proposal.value)
-        first, now = (next(iter(x.values())) for x in (proposal.right, held))
-        if not self.track.operands(op) and first.size == len(held) > 1:
-            # The numbers of the devices.
-            return True
-        if not self.track.operands(op) and first.size and (first == first.flat[0]).all():
-            near = self.proposals.near(number)
-            return first.flat[0].item() in near and now.flat[0].item() not in near
         if proposal.value not in op.results:
             return False
         index = op.results.index(proposal.value)
@@ -306,16 +270,6 @@ class Narrowing(EarlierProver):
             ):
                 return True
         return False
-
-    def _direct(self, op: Op) -> set[int]:
-        """Returns the operations whose results an operation reads, through movements."""
-        found, rest = set[int](), list(self.track.operands(op))
-        while rest:
-            made = self.track.producers.get(rest.pop())
-            if made is not None:
-                found.add(made[0])
-                rest += self.track.operands(made[1]) if is_movement(made[1]) else []
-        return found
 
 
 def _joined(proposals: Sequence[Proposal]) -> dict[Value, Copies]:

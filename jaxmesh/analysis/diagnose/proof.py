@@ -9,7 +9,8 @@ from typing import Any
 
 from jaxmesh.analysis.diagnose.corrections import Correction, Corrections
 from jaxmesh.analysis.diagnose.earlier import EarlierText
-from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent, reductions
+from jaxmesh.analysis.diagnose.matching import reductions
+from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_movement, is_transparent
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals, informative
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
 from jaxmesh.analysis.diagnose.rounding import GROWTH, error_of
@@ -157,7 +158,7 @@ class Prover:
     def goal(self) -> Proposal | None:
         """Returns the first operation that is found whose result, put right, puts the results right."""
         wrong = [i for i, o in enumerate(self.track.outputs) if not o.is_right]
-        steps = self.proposals.before([self.track.outputs[i].value for i in wrong])
+        steps = self.track.before(self.track.outputs[i].value for i in wrong)
         return self._first(steps, wrong) or self._result(wrong)
 
     def _first(self, steps: Sequence[tuple[int, Op]], wrong: Sequence[int]) -> Proposal | None:
@@ -288,17 +289,12 @@ class Prover:
 
     def doubtful(self, op: Op) -> list[tuple[int, Op]]:
         """Returns the operations before an operation that may be wrong."""
-        found, rest, seen = dict[int, Op](), list(self.track.operands(op)), set[Value]()
-        while rest:
-            value = rest.pop()
-            if value in seen or self.is_trusted(value):
-                continue
-            seen.add(value)
-            number, made = self.track.producers[value]
-            if not self._passes(made) or does_nothing(made, self.track.stage.text.program.types):
-                found[number] = made
-            rest += self.track.operands(made)
-        return sorted(found.items())
+        types = self.track.stage.text.program.types
+
+        def reads(later: Op) -> list[Value]:
+            return [v for v in self.track.operands(later) if not self.is_trusted(v)]
+
+        return [(n, o) for n, o in self.track.before(reads(op), reads) if not self._passes(o) or does_nothing(o, types)]
 
 
 def _in_turns(every: dict[int, Iterator[Correction]]) -> Iterator[tuple[int, Correction]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -76,20 +76,10 @@ class Proposals:
         """The places of the operations."""
         return Places(self.track)
 
-    def before(self, values: Sequence[Value]) -> list[tuple[int, Op]]:
-        """Returns the operations that values are computed from, in order."""
-        found, rest = dict[int, Op](), list(values)
-        while rest:
-            made = self.track.producers.get(rest.pop())
-            if made is not None and made[0] not in found:
-                found[made[0]] = made[1]
-                rest += self.track.operands(made[1])
-        return sorted(found.items())
-
     @cached_property
     def live(self) -> list[tuple[int, Op]]:
         """The operations that the results are computed from, in order."""
-        return self.before([o.value for o in self.track.outputs])
+        return self.track.before(o.value for o in self.track.outputs)
 
     def wanted(self, number: int) -> set[int]:
         """Returns the values that the program reads for values on the line of an operation that no device holds."""
@@ -149,10 +139,10 @@ class Proposals:
         for index, value in enumerate(op.results):
             expected = list(self._expected(number, op, index))
             known = [] if held else [n for n in expected if self.holds(value, n)]
-            if expected and not held and value not in self.track.misplaced and self.is_equal(value, expected[0]):
+            if expected and not held and self.is_equal(value, expected[0]):
                 continue
             # It may hold another value of the program than the one in its place, which no device holds.
-            if not known or value in self.track.misplaced or self.places.misses(expected[0]):
+            if not known or self.places.misses(expected[0]):
                 for n in expected:
                     if n not in known:
                         yield from self.placed(number, op, value, n)
@@ -237,7 +227,7 @@ class Proposals:
     def holds(self, value: Value, expected: int) -> bool:
         """Returns True if devices hold a value of the program whole."""
         known, same = self.track.known.get(value), self.track.pool.same
-        if known is None or known.partial or value in self.track.misplaced:
+        if known is None or known.partial:
             return False
         return same[expected] in {same[n] for n in self.track.origins(known.number)}
 

@@ -20,6 +20,7 @@ from jaxmesh.analysis.diagnose.keeper import REGION, SAME, Keeper
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.analysis.diagnose.texts import x64_for
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
@@ -31,6 +32,7 @@ from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
 from jaxmesh.jaxprs.source_locations import TextSources
+from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import quote
 
 _ir: Any = ir
@@ -44,28 +46,27 @@ _UNCOMPARABLE = {
 def run_program(
     text: str,
     compiled: str,
-    args: Sequence[Any] | None,
+    args: Sequence[Any],
     seed: int,
     held: Mapping[int, Array] | None = None,
     *,
     inside: bool = False,
     unit: float = 0.0,
 ) -> Reference:
-    """Runs a program as `run_draws` does, for its first arguments.
+    """Runs a program as `run_draws` does, for given arguments.
 
     Args:
       text: the program with global shapes.
       compiled: the partitioned program, whose shardings replace those of `text`; or nothing.
-      args: the arguments; None for drawn ones.
-      seed: the seed of drawn arguments.
+      args: the arguments.
+      seed: the seed of what differs at random.
       held: values to go on with in place of those that operations give, by number.
       inside: whether the values of loops and branches are kept, of each iteration.
       unit: a rounding unit; each result of arithmetic differs at random by up to that, as `seed` says.
     """
-    if args is None:
-        return next(run_draws(text, compiled, args, seed, held))
-    program = _GlobalProgram.of(text, compiled)
-    return program.run(_checked(args, program.types), held or {}, inside, unit, seed)
+    with x64_for(text), progress("unsharded run"):
+        program = _GlobalProgram.of(text, compiled)
+        return program.run(_checked(args, program.types), held, inside, unit, seed)
 
 
 def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
@@ -73,9 +74,7 @@ def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
     return _GlobalProgram.of(text, "").types
 
 
-def run_draws(
-    text: str, compiled: str, args: Sequence[Any] | None, seed: int, held: Mapping[int, Array] | None = None
-) -> Iterator[Reference]:
+def run_draws(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Iterator[Reference]:
     """Runs a StableHLO program with global shapes; its shardings are read and removed.
 
     Yields a run for the given arguments, or one for each draw that takes a way which no earlier one has taken. What no
@@ -84,25 +83,26 @@ def run_draws(
     Raises:
       UnsupportedError: the program has an operation without a meaning on one device.
     """
-    program = _GlobalProgram.of(text, compiled)
-    if args is not None:
-        yield program.run(_checked(args, program.types), held or {})
-        return
-    draws, draw = Draws(program.blank.block, program.types, seed), 0
-    last = program.run(draws.arrays(draw), held or {})
-    for _ in range(0 if held else MOST_RUNS):
-        if not draws.rescale(last.values):
-            break
-        last.values.clear()  # Else both runs are in memory.
-        last = program.run(draws.arrays(draw), {})
-    draws.note(last.values, draw)
-    while draws.needs_draw(draw := draw + 1):
-        another = program.run(draws.arrays(draw), held or {})
-        if draws.note(another.values, draw):
-            yield last
-            last = another
-    last.unexercised = draws.unexercised()
-    yield last
+    with x64_for(text), progress("unsharded run"):
+        program = _GlobalProgram.of(text, compiled)
+        if args is not None:
+            yield program.run(_checked(args, program.types))
+            return
+        draws, draw = Draws(program.blank.block, program.types, seed), 0
+        last = program.run(draws.arrays(draw))
+        for _ in range(MOST_RUNS):
+            if not draws.rescale(last.values):
+                break
+            last.values.clear()  # Else both runs are in memory.
+            last = program.run(draws.arrays(draw))
+        draws.note(last.values, draw)
+        while draws.needs_draw(draw := draw + 1):
+            another = program.run(draws.arrays(draw))
+            if draws.note(another.values, draw):
+                yield last
+                last = another
+        last.unexercised = draws.unexercised()
+        yield last
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,12 @@ class _GlobalProgram:
         return cls(reference, types, SourceLines.of(text), offset)
 
     def run(
-        self, inputs: Iterable[Any], held: Mapping[int, Array], inside: bool = False, unit: float = 0.0, seed: int = 0
+        self,
+        inputs: Iterable[Any],
+        held: Mapping[int, Array] | None = None,
+        inside: bool = False,
+        unit: float = 0.0,
+        seed: int = 0,
     ) -> Reference:
         """Runs the program with arguments; the others are as in `run_program`."""
         reference, module = replace(self.blank, values=[], outputs=[], iterations=[]), self.blank.module
@@ -152,7 +157,7 @@ class _GlobalProgram:
             importer = Importer({}, Decisions(TextSources(self.offset)))
             _check_fits(importer, reference.block, reference.axes or {})
             random = np.random.default_rng(seed)
-            Keeper(reference, importer, self._source, held, inside, unit, random).run(inputs)
+            Keeper(reference, importer, self._source, held or {}, inside, unit, random).run(inputs)
         return reference
 
     def _source(self, op: Any) -> str:

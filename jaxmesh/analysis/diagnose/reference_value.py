@@ -78,6 +78,11 @@ class Reference:
     iterations: list[list[int]] = field(default_factory=list[list[int]])
     unexercised: list[str] = field(default_factory=list[str])
 
+    @property
+    def inputs(self) -> list[Array]:
+        """The arrays of its arguments."""
+        return [v.array for v in self.values[: len(self.arguments)]]
+
     def manual_axes(self, source: str) -> tuple[str, ...]:
         """Returns the mesh axes of a region on a source line, along which each device computes on its own."""
         return next((v.manual for v in self.values if v.manual and line(v.source) == line(source)), ())

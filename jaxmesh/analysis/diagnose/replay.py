@@ -119,7 +119,7 @@ class Replay:
         `made` are the types of its results, if they are others than in the text.
         """
         self.work += 1 + sum(x.size for c in operands for x in c.values()) // _ELEMENTS
-        shards = [_is_sharded(c) or self._is_sharded(v) for v, c in zip(self.tensors(op), operands, strict=True)]
+        shards = [_is_sharded(c) or self._is_sharded(v) for v, c in zip(self.stage.operands(op), operands, strict=True)]
         mesh = self.stage.mesh
         alone = self._alone(op, [next(iter(c.values())) for c in operands], shards, made)
         outcome = trace_program(alone, AbstractMesh(tuple(mesh.values()), tuple(mesh)), strict=False)
@@ -134,11 +134,6 @@ class Replay:
         everywhere = self.stage.coordinates
         shares: list[Any] = [Shards(cast("Any", x)) if isinstance(x, dict) else x for x in found]
         return [copies_of(x, everywhere) for x in shares]
-
-    def tensors(self, op: Op) -> list[Value]:
-        """Returns the tensors that an operation reads."""
-        kinds = self.stage.text.program.types
-        return [v for v in op.used if kinds[v].kind == "tensor"]
 
     def _alone(self, op: Op, first: Sequence[Array], shards: Sequence[bool], results: Sequence[Type] | None) -> Text:
         """Returns a text of an operation alone, whose arguments are its operands."""

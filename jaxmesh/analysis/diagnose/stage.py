@@ -62,6 +62,10 @@ class StageProgram:
         """The mesh coordinates of all devices."""
         return list(itertools.product(*map(range, self.mesh.values())))
 
+    def operands(self, op: Op) -> list[int]:
+        """Returns the tensors that an operation reads."""
+        return [v for v in op.used if self.text.program.types[v].kind == "tensor"]
+
     def source(self, number: int) -> str:
         """Returns the user's source line of an operation, by number."""
         return self.locations.at(self.text.lines[number])

@@ -6,9 +6,12 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import jax
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.source import read, split
@@ -43,15 +46,10 @@ class StageTexts:
     name: str = ""
     path: str = ""
 
-    @property
-    def has_wide_types(self) -> bool:
-        """Returns True if a text has types that JAX supports only in its x64 mode."""
-        return any(map(has_wide_types, (self.frontend, *self.stages.values())))
 
-
-def has_wide_types(text: str) -> bool:
-    """Returns True if a text has types that JAX supports only in its x64 mode."""
-    return _WIDE.search(text) is not None
+def x64_for(*texts: str) -> AbstractContextManager[object]:
+    """Returns JAX's x64 mode, if texts have types that JAX supports in that alone; else the mode as it is."""
+    return jax.enable_x64(any(map(_WIDE.search, texts)) or jax.config.read("jax_enable_x64"))
 
 
 def texts_of(source: Any, graph: int | None = None, function: str | None = None) -> list[StageTexts]:

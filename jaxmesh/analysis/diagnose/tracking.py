@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -62,7 +62,6 @@ class Track:
       placed: the arguments of the stage.
       known: the explanation of each explained value.
       unexplained: the copies of each other value.
-      misplaced: values that are not split as the program declares.
       reproduced: the numbers of the values of the reference that devices hold.
       units: the largest rounding unit in the history of each value.
       errors: the error of each explained value; of another value the largest error of its operands.
@@ -79,7 +78,6 @@ class Track:
     placed: Sequence[Any] = ()
     known: dict[Value, HeldValue] = field(default_factory=dict[Value, HeldValue])
     unexplained: dict[Value, Copies] = field(default_factory=dict[Value, Copies])
-    misplaced: set[Value] = field(default_factory=set[Value])
     reproduced: set[int] = field(default_factory=set[int])
     units: dict[Value, float] = field(default_factory=dict[Value, float])
     errors: dict[Value, float] = field(default_factory=dict[Value, float])
@@ -141,8 +139,23 @@ class Track:
 
     def operands(self, op: Op) -> list[Value]:
         """Returns the tensors that an operation reads."""
-        types = self.stage.text.program.types
-        return [v for v in op.used if types[v].kind == "tensor"]
+        return self.stage.operands(op)
+
+    def moved_operands(self, op: Op) -> list[Value]:
+        """Returns the tensors that a movement moves; none of another operation."""
+        return self.operands(op) if is_movement(op) else []
+
+    def before(
+        self, values: Iterable[Value], reads: Callable[[Op], Iterable[Value]] | None = None
+    ) -> list[tuple[int, Op]]:
+        """Returns the operations that values are computed from, in order; `reads` gives the operands to go on from."""
+        found, rest = dict[int, Op](), list(values)
+        while rest:
+            made = self.producers.get(rest.pop())
+            if made is not None and made[0] not in found:
+                found[made[0]] = made[1]
+                rest += (reads or self.operands)(made[1])
+        return sorted(found.items())
 
     @property
     def is_right(self) -> bool:
@@ -224,8 +237,6 @@ class Track:
         if found is not None and is_exact(found.error):
             # Nothing was lost by what is narrow in its history.
             self.units[value] = min(rounding, EXACT)
-        if found is not None and self._is_misplaced(op, copies, found):
-            self.misplaced.add(value)
         return found
 
     def _in_other_form(self, op: Op, copies: Copies, rounding: float, carried: float) -> HeldValue | None:
@@ -293,17 +304,6 @@ class Track:
             self.pool.remove_last()
         return found
 
-    def _is_misplaced(self, op: Op, copies: Copies, found: HeldValue) -> bool:
-        """Returns True for a split of an argument that is not the declared one."""
-        operands = self.operands(op)
-        if not is_collective(op) or not operands or operands[0] in self.producers or found.partial:
-            return False
-        declared = self.reference.arguments[operands[0]]
-        if self.stage.text.presharded[operands[0]] or declared is None:
-            return False
-        limit = self.pool.limit(found.number, self.pool.unit(found.number), 0.0)
-        return self._error(copies, found.number, declared) > limit
-
     def _as_held(self, number: int, copies: Copies) -> int:
         """Returns the number of a value of the program as the devices hold it: numbers of 64 bits may be pairs."""
         array = self.pool.arrays[number]
@@ -367,11 +367,7 @@ class Track:
 
     def is_cut(self, value: Value) -> bool:
         """Returns True if a `mesh_partition` made the split of a value."""
-        while (made := self.producers.get(value)) is not None and is_movement(made[1]) and self.operands(made[1]):
-            if short_name(made[1]) == "mesh_partition":
-                return True
-            value = self.operands(made[1])[0]
-        return False
+        return any(short_name(op) == "mesh_partition" for _, op in self.before([value], self.moved_operands))
 
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""

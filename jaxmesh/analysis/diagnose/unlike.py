@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,11 +34,6 @@ class EarlierProver(Prover):
         change = self._likeliest(found, tried.lacking)
         if not change.words:
             return self._settled(change.proposal, tried)
-        if change.words.endswith("= true it is right"):
-            # A flag is false by default: a movement before it is likelier.
-            fed = self.feeding([(change.proposal.number, change.proposal.op)])
-            fixers = self.fixers([row for row in fed if not is_collective(row[1])], None, tried.changes)
-            change = next(iter(fixers.values())) if len(fixers) == 1 else change
         before = self.doubtful(change.proposal.op) if change.words == OTHER else []
         if any(number in tried.lacking for number, _ in before):
             # With other operands it would be right, but what is before it would not be.
@@ -67,13 +61,7 @@ class EarlierProver(Prover):
         later = [row for row in tried.lacking.items() if row[0] > made.number and not is_movement(row[1])]
         placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, tried.kinds))
         steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
-        fixers = self.fixers(steps, None, tried.changes)
-        if len(fixers) != 1 and len(steps) == 1:
-            fixers = self.fixers(tried.rows, None, functools.partial(tried.constants, pool=tried.known))
-        if len(fixers) != 1:
-            return self._in_place(made), tuple(steps[1:]), None
-        (change,) = fixers.values()
-        return self._in_place(change.proposal), (), change
+        return self._in_place(made), tuple(steps[1:]), None
 
     def _in_place(self, made: Proposal) -> Proposal:
         """Returns the value of the program in the place of an operation, if that is the value that it has to make."""
@@ -97,14 +85,12 @@ class EarlierProver(Prover):
     def feeding(self, rows: Sequence[tuple[int, Op]]) -> list[tuple[int, Op]]:
         """Returns the operations whose results some operations read, through movements, exchanges, and values
         that no device holds."""
-        found, rest = dict[int, Op](), [v for _, op in rows for v in self.track.operands(op)]
-        while rest:
-            made = self.track.producers.get(rest.pop())
-            if made is not None and made[0] not in found:
-                found[made[0]] = made[1]
-                is_step = is_movement(made[1]) or is_collective(made[1])
-                rest += [v for v in self.track.operands(made[1]) if is_step or not self.track.held(v)]
-        return sorted(found.items())
+
+        def reads(op: Op) -> list[int]:
+            is_step = is_movement(op) or is_collective(op)
+            return [v for v in self.track.operands(op) if is_step or not self.track.held(v)]
+
+        return self.track.before((v for _, op in rows for v in self.track.operands(op)), reads)
 
     def is_in_its_place(self, number: int, op: Op) -> bool:
         """Returns True if an operation makes what the program has at its place among operations of its kind."""
@@ -169,9 +155,9 @@ class _Otherwise:
             return (c for c in self.changes(number, op) if self.known.has(c.proposal.right))
         return self.constants(number, op) if number in self.lacking else iter(())
 
-    def constants(self, number: int, op: Op, pool: EarlierText | None = None) -> Iterator[Correction]:
+    def constants(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the numbers of the right text in the place of a number."""
-        pool = pool or (self.known if number in self.lacking else self.missing)
+        pool = self.known if number in self.lacking else self.missing
         rows = () if self.prover.track.operands(op) else pool.in_place(number, op, self.kinds)
         return (self.prover.changes.constant(self.prover.proposals.everywhere(p)) for p in rows)
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jaxmesh.analysis.diagnose.movements import is_movement
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.tracking import Track
@@ -51,9 +50,10 @@ def is_right_with(track: Track, lines: Sequence[int]) -> bool:
     these results."""
     prover = Prover(track, Replay.of(track.stage, track.placed))
     ops = track.stage.text.program.ops
-    live = {n for n, _ in prover.proposals.before([o.value for o in track.outputs])}
+    live = {n for n, _ in prover.proposals.live}
     given = [n for n, line in enumerate(track.stage.text.lines) if line in lines and n in live]
-    results = [v for o in track.outputs for v in _moved_from(track, o.value)]
+    results = {o.value for o in track.outputs}
+    results.update(v for _, op in track.before(results, track.moved_operands) for v in track.moved_operands(op))
     if any(v in results for n in given for v in ops[n].results):
         # Nothing says what that result is.
         return False
@@ -66,11 +66,3 @@ def is_right_with(track: Track, lines: Sequence[int]) -> bool:
             track.outputs = [replace(o, error=e) for o, e in zip(track.outputs, errors, strict=True)]
             return True
     return False
-
-
-def _moved_from(track: Track, value: int) -> list[int]:
-    """Returns the values that a value is a movement of, itself first."""
-    found = [value]
-    while found[-1] in track.producers and is_movement(op := track.producers[found[-1]][1]) and track.operands(op):
-        found.append(track.operands(op)[0])
-    return found

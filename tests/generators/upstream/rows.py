@@ -124,7 +124,7 @@ ROWS = (
         "`ttir.constant` as the pair `[0, 256]` of `ui32`, of which the low word is used alone; so is the exponent of "
         "`jax.random.normal` in float64, which gives -inf", "both words", "stablehlo.or"),
     Row("array of the host over two axes", _one("wsc(x, P(('x', 'y'))) + y", None, P(("x", "y")), args=(A, A), out=P()),
-        WRONG, "mesh_shard|ttir.add", "^permuted shards|^instead of stablehlo.add",
+        WRONG, "mesh_shard|ttir.add", "^instead of stablehlo.add",
         "`ttir.mesh_shard` with `shard_dims = [0, 0]`, which is `P(('y', 'x'))`, too", "the order of the axes"),
     Row("gelu by tanh", _one("jax.nn.gelu(x)", P()), LESS_PRECISE, "ttnn.gelu", "",
         "TTIR is right; TTNN has `ttnn.gelu`, which is that by erf, up to 5e-4 apart", "gelu by tanh"),

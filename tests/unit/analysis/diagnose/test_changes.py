@@ -201,3 +201,25 @@ def test_a_choice_that_passes_its_operand_on() -> None:
     texts = texts_of(lambda x: jax.nn.softplus(x) * 0.5, jnp.ones((8, 8)))
     found = named(texts, "ttir", r'"ttir.where"\((%\d+), (%\d+), (%\d+)\)', r'"ttir.where"(\1, \3, \2)')
     assert found[0] == "ttir.where"
+
+
+def test_an_argument_that_is_split_in_another_order_of_axes() -> None:
+    sharding = '{sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}'
+    frontend = f"""module {{
+  sdy.mesh @mesh = <["y"=2, "x"=4]>
+  func.func public @main(%arg0: tensor<8x16xf32> {sharding}) -> (tensor<8x16xf32> {sharding}) {{
+    %0 = stablehlo.sine %arg0 : tensor<8x16xf32>
+    return %0 : tensor<8x16xf32>
+  }}
+}}"""
+    whole, part = (f"#ttcore.shard_status<{status}>" for status in ("unsharded", "presharded"))
+    ttir = f"""module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}} {{
+  func.func @main(%arg0: tensor<8x16xf32> {{ttcore.shard_status = {whole}}}) -> (tensor<1x16xf32> {{ttcore.shard_status = {part}}}) {{
+    %0 = "ttir.mesh_shard"(%arg0) <{{shard_dims = array<i64: 0, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>, shard_shape = array<i64: 8, 1>, shard_type = #ttcore.shard_type<devices>}}> : (tensor<8x16xf32>) -> tensor<1x16xf32>
+    %1 = "ttir.sin"(%0) : (tensor<1x16xf32>) -> tensor<1x16xf32>
+    return %1 : tensor<1x16xf32>
+  }}
+}}"""  # noqa: E501
+    found = jm.diagnose({"shlo_frontend": frontend, "ttir": ttir})
+    assert (found.op, found.line) == ("ttir.mesh_shard", 3)
+    assert found.cause == "with dim 0 split over x, y it is right"

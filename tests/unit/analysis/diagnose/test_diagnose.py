@@ -20,7 +20,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.diagnose.reference import run_program
+from jaxmesh.analysis.diagnose.reference import run_draws
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from tests.generators.diagnosed import exported, outcomes, write_folder
@@ -952,7 +952,7 @@ def test_the_jax_program_is_the_stablehlo(name: str) -> None:
     """The program of a whole case, run by JAX, equals the case."""
     module = importlib.import_module("jaxmesh.analysis.diagnose.as_jax")
     case = TEXTS[name]
-    reference = run_program(exported(case)["shlo_frontend"], "", None, 0)
+    reference = next(run_draws(exported(case)["shlo_frontend"], "", None, 0))
     ops = [o.operation for o in reference.block.operations]
     inputs = list(reference.block.arguments)
     places = [((),) * len(v.type.shape) for v in inputs]
