@@ -278,9 +278,9 @@ class Corrections:
         split = split_axes(known[1:] if wide[0] else known)
         free = [a for a in stage.mesh if a not in split] if wide[0] else []
         axes = tuple(dict.fromkeys(a for d in dims for a in known[0].placement[d])) or tuple(free or split)
-        beside = [a for a in split if a not in axes]
+        beside = [a for a in split if a not in axes] if axes else []
         # Other dims may stay split: then the devices hold parts of a sum.
-        for kept in ([], beside) if axes and beside else ([],) if axes else ():
+        for kept in [[], beside][: bool(axes) + bool(beside)]:
             rest = [a for a in (*split, *free) if a not in kept]
             cuts = [tuple(tuple(a for a in names if a in kept) for names in e.placement) for e in known]
             for shape in global_shapes(local, rest, stage.mesh):

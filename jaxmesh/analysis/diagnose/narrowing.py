@@ -222,13 +222,13 @@ class Narrowing(EarlierProver):
                 rest = [p for p in needed if p is not left]
                 needed = rest if rest and self.becomes_right(_joined(rest), goal) else needed
             first, *others = needed
-            rest = _joined(others)
+            beside = _joined(others)
             for change in (c for row in doubtful for c in self.changes.of(*row, alone=True) if c.is_own):
                 if not budget.take():
                     break
-                if self.becomes_right({**rest, **change.proposal.replaced}, goal):
-                    return replace(change.proposal, others=rest), (), change
-            return replace(first, others=rest), tuple(self.doubtful(first.op)), None
+                if self.becomes_right({**beside, **change.proposal.replaced}, goal):
+                    return replace(change.proposal, others=beside), (), change
+            return replace(first, others=beside), tuple(self.doubtful(first.op)), None
         return None
 
     def _chosen(self, fixers: Mapping[int, Correction], target: Proposal, goal: Proposal) -> Named | None:

@@ -79,18 +79,9 @@ class Replay:
             self.work += 1 + len(self.stage.coordinates) * sum(v.aval.size for v in eqn.outvars) // _ELEMENTS
             return True
 
-        run = (
-            self.trace.jaxpr,
-            self.stage.mesh,
-            self.known,
-            variables,
-            RULES["ttir"],
-            in_numpy.bind,
-            is_needed,
-            _is_same,
-        )
+        about = self.trace.jaxpr, self.stage.mesh, self.known, variables
         try:
-            changed = run_again(*run)
+            changed = run_again(*about, RULES["ttir"], in_numpy.bind, is_needed, _is_same)
         except JaxmeshError:
             return {}
         found = {v: changed[self.variables[v]] for v in wanted if self.variables.get(v) in changed}
