@@ -172,13 +172,11 @@ class Kept:
         trace, types = current_trace(), [type_in_trace(x) for x in operands]
         if trace is None or None in types:
             return fun(*operands)
-        key, given = (key, *types), [x for x in operands if not isinstance(x, np.ndarray)]
+        key, given = (key, *types, alike(operands)), [x for x in operands if not isinstance(x, np.ndarray)]
         if key not in self._steps:
             start = len(trace.frame.tracing_eqns)
             made = fun(*operands)
-            # Of a value that comes twice, the equations do not say which operand it was.
-            if len({x.val for x in given}) == len(given):
-                self._steps[key] = _added_since(trace, start, given, made), isinstance(made, list)
+            self._steps[key] = _added_since(trace, start, given, made), isinstance(made, list)
             return made
         steps, several = self._steps[key]
         if steps is None:
@@ -189,8 +187,19 @@ class Kept:
     def steps(self, key: Hashable, *operands: Any) -> Steps | None:
         """Returns the steps of a call with one computed result, if they read its operands alone; else None."""
         types = [type_in_trace(x) for x in operands]
-        steps = None if None in types else self._steps.get((key, *types), (None, False))[0]
+        steps = None if None in types else self._steps.get((key, *types, alike(operands)), (None, False))[0]
         return steps if steps and steps.repeats and len(steps.results) == 1 else None
+
+
+def alike(operands: Sequence[object]) -> Hashable:
+    """Returns which operands are the same tracer or variable: equations do not say which of them they read.
+
+    >>> x, y = object(), object()
+    >>> alike([x, y, y])
+    (0, 1, 1)
+    """
+    numbers = [id(getattr(x, "val", x)) for x in operands]
+    return tuple(map(numbers.index, numbers)) if len(numbers) > 1 else ()
 
 
 def type_in_trace(operand: Any) -> Hashable:

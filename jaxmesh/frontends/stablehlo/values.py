@@ -17,7 +17,7 @@ from jaxmesh.dialects.ttir.collectives import exchange, gather
 from jaxmesh.frontends.jax.retype import spread
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, split_only
 from jaxmesh.jaxprs.compat import Atom
-from jaxmesh.jaxprs.emit import Steps, as_tracer, current_trace, type_in_trace
+from jaxmesh.jaxprs.emit import Steps, alike, as_tracer, current_trace, type_in_trace
 
 _lax: Any = jax.lax
 _FIRST: Any = np.int32(0)
@@ -190,7 +190,7 @@ class ShardTable(dict[ir.Value, Sharded]):
         # MLIR's bindings cannot read complex constants; no two have one key.
         unread = name == "stablehlo.constant" and isinstance(kind.element_type, ir.ComplexType)
         attributes = object() if unread else tuple(op.attributes.items())
-        return scope, name, attributes, region, kind, *[row[0] for row in operands]
+        return scope, name, attributes, region, kind, alike([row[1] for row in operands]), *[row[0] for row in operands]
 
     def remember(
         self, scope: object, op: ir.Operation, region: str, y: Sharded, steps: Steps, make: Make | None, splits: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 
 import numpy as np
 import pytest
@@ -62,6 +63,19 @@ def test_reductions_that_start_from_different_numbers_differ() -> None:
     expected = [total, total + 5, np.maximum(most, 0), np.maximum(most, -1), total + 5]
     for y, wanted in zip(jm.from_mlir(text).reference(a), expected, strict=True):
         np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("pairs", list(itertools.permutations(["ab", "aa", "bb", "ba"])))
+def test_an_op_that_is_repeated_reads_its_own_operands(pairs: tuple[str, ...]) -> None:
+    kind, rows = "tensor<4xf32>", [*pairs, *pairs]
+    lines = [f"%{i} = stablehlo.subtract %{x}, %{y} : {kind}" for i, (x, y) in enumerate(rows)]
+    results, types = ", ".join(f"%{i}" for i in range(len(rows))), ", ".join([kind] * len(rows))
+    body = "\n".join(lines)
+    text = f"func.func @main(%a: {kind}, %b: {kind}) -> ({types}) {{\n{body}\nreturn {results} : {types}\n}}"
+    values = dict(zip("ab", np.arange(8, dtype=np.float32).reshape(2, 4) ** 2, strict=True))
+    found = jm.from_mlir(text).reference(values["a"], values["b"])
+    for y, (first, second) in zip(found, rows, strict=True):
+        np.testing.assert_array_equal(y, values[first] - values[second])
 
 
 def test_the_collector_of_cycles_stays_as_it_was() -> None:
