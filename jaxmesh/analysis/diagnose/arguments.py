@@ -26,6 +26,8 @@ MOST_RUNS = 5
 """The most runs of one draw, each with other magnitudes."""
 _LARGE, _SMALL = 16.0, 1 / 64
 """A value is of order one if the root of its mean square lies between."""
+_AT_POLES = (1 / 4, 4.0, 16.0, 1 / 16)
+"""The magnitudes that positive arguments get in turn of which a value is not a number."""
 _FURTHEST = 2.0**10
 """The most by which a magnitude is changed."""
 _INTEGERS = 64
@@ -62,6 +64,8 @@ class Draws:
         self._is_settled = False
         self._powers: dict[int, float] = {}
         self._blamed: dict[int, tuple[float, frozenset[int]]] = {}
+        self._steps: dict[int, int] = {}
+        self._inside = False
         self._more: dict[int, float] = {}
         self._hints: dict[Choice, tuple[int, float]] = {}
         self.missing: dict[Choice, ReferenceValue] = {}
@@ -121,11 +125,14 @@ class Draws:
 
     # --- what a run says ----------------------------------------------------------------------------------------------
 
-    def rescale(self, values: Sequence[ReferenceValue]) -> bool:
+    def rescale(self, values: Sequence[ReferenceValue], inside: bool) -> bool:
         """Changes the magnitudes of arguments that make a value too large or too small, or not a number.
 
-        Returns True if one changed: the program is to be run again.
+        Returns True if one changed: the program is to be run again. `inside` says that values of loops are known.
         """
+        if inside and not self._inside:
+            self._inside, self._best = True, (math.inf, {})
+            self._blamed.clear()
         if self._is_settled:
             return False
         before = dict(self._scales), set(self._positive)
@@ -143,7 +150,7 @@ class Draws:
             if self._powers[number] < 1 / 4:
                 self._fixed.update(blamed)
         self._blamed.clear()
-        changed, follows = set[int](), set[int]()
+        changed, follows, at_poles = set[int](), set[int](), set[int]()
         for number, value in enumerate(values):
             size, read = sizes[number], value.operands
             if follows.intersection(read) or (value.operation is None and value.array.dtype.kind not in "iub"):
@@ -155,7 +162,7 @@ class Draws:
                     self._scales[argument] = _bounded(self._scales.get(argument, 1.0) / 8)
                     self._overflowing.add(argument)
             elif not math.isfinite(size):
-                self._positive.update(_nearest(values, sizes, number, linear=False, integers=True))
+                at_poles |= _nearest(values, (), number, linear=False, integers=True)
             elif not all(_is_fine(sizes[n]) for n in read):
                 # A large or small constant is meant so.
                 continue
@@ -168,7 +175,17 @@ class Draws:
                     )
                 changed |= blamed
                 self._blamed[number] = size, frozenset(blamed | {number})
+        self._move_from_poles(at_poles)
         return (self._scales, self._positive) != before
+
+    def _move_from_poles(self, arguments: set[int]) -> None:
+        """Makes arguments positive, of which a value is not a number; those that are, smaller or larger in turns."""
+        for number in arguments:
+            kind = self._types[number]
+            if number in self._positive or (len(kind.shape) < 2 and jnp.issubdtype(kind.dtype, jnp.floating)):
+                step = self._steps[number] = self._steps.get(number, -1) + 1
+                self._scales[number] = _AT_POLES[step % len(_AT_POLES)]
+        self._positive |= arguments
 
     def note(self, values: Sequence[ReferenceValue], draw: int) -> bool:
         """Notes which ways the choices of a run went; returns True if that or an index is new with this draw."""
@@ -313,6 +330,11 @@ def _size(x: Array) -> float:
     few = np.asarray(x[tuple(slice(None, None, max(1, n // 8)) for n in x.shape)])
     with np.errstate(all="ignore"):
         return float(np.sqrt(np.mean(np.square(np.abs(few).astype(np.float64)))))
+
+
+def is_finite(value: ReferenceValue) -> bool:
+    """Returns True if some elements of a value are numbers, and finite."""
+    return math.isfinite(_size(value.array))
 
 
 def _is_fine(size: float) -> bool:

@@ -27,8 +27,8 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
-from jaxmesh.analysis.diagnose.keeper import REGION
-from jaxmesh.analysis.diagnose.limits import INSIDE, limited
+from jaxmesh.analysis.diagnose.keeper import INSIDE, REGION
+from jaxmesh.analysis.diagnose.limits import limited
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of

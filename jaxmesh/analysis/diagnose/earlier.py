@@ -25,12 +25,12 @@ _NEAR = 0.05
 
 
 class EarlierText:
-    """The values that devices hold in a right text."""
+    """The values that devices hold in a right text, each with whether it depends on no argument."""
 
-    def __init__(self, values: Iterable[Copies]) -> None:
-        self._by_size = defaultdict[int, list[tuple[Array, Copies]]](list)
-        for copies in values:
-            self._by_size[copies[min(copies)].size].append((_sample(copies), copies))
+    def __init__(self, values: Iterable[tuple[Copies, bool]]) -> None:
+        self._by_size = defaultdict[int, list[tuple[Array, Copies, bool]]](list)
+        for copies, is_number in values:
+            self._by_size[copies[min(copies)].size].append((_sample(copies), copies, is_number))
 
     @classmethod
     def of_stage(cls, track: Track) -> EarlierText:
@@ -41,23 +41,27 @@ class EarlierText:
     def of_partitioned(cls, reference: Reference, mesh: Mapping[str, int]) -> EarlierText:
         """Returns the values of a run of the partitioned StableHLO program, whose region devices perform."""
         names, coordinates = list(mesh), list(itertools.product(*map(range, mesh.values())))
-        found = list[Copies]()
+        found, numbers = list[tuple[Copies, bool]](), list[bool]()
         for value in reference.values:
             at = [names.index(axis) for axis in value.apart]
             blocks = {key: value.array[key] for key in {tuple(c[i] for i in at) for c in coordinates}}
-            found.append({c: blocks[tuple(c[i] for i in at)] for c in coordinates})
+            numbers.append(value.operation is not None and all(numbers[n] for n in value.operands))
+            found.append(({c: blocks[tuple(c[i] for i in at)] for c in coordinates}, numbers[-1]))
         return cls(found)
 
     def also(self, values: Iterable[Copies]) -> EarlierText:
-        """Returns these values and others."""
-        return EarlierText([*(c for rows in self._by_size.values() for _, c in rows), *values])
+        """Returns these values and others, which depend on arguments."""
+        return EarlierText([*self._values(), *((c, False) for c in values)])
+
+    def _values(self) -> Iterator[tuple[Copies, bool]]:
+        return ((c, is_number) for rows in self._by_size.values() for _, c, is_number in rows)
 
     def has(self, copies: Copies, shape: tuple[int, ...] | None = None) -> bool:
         """Returns True if the devices hold a value up to rounding, in any shape with its order, or in one shape."""
         rows, sample = self._by_size.get(copies[min(copies)].size, ()), _sample(copies)
         scale = np.max(np.abs(sample), initial=0.0, where=np.isfinite(sample))
         with np.errstate(invalid="ignore"):
-            near = [other for known, other in rows if not (np.abs(known - sample) > _NEAR * scale).any()]
+            near = [other for known, other, _ in rows if not (np.abs(known - sample) > _NEAR * scale).any()]
         return any(_are_alike(copies, other) for other in near if shape in (None, _squeezed(other)))
 
     def lacks(self, rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, Op]:
@@ -72,21 +76,27 @@ class EarlierText:
     def without(self, track: Track, replay: Replay) -> EarlierText:
         """Returns the values that the devices do not hold in the next text."""
         later = EarlierText(_tensors(track, replay))
-        return EarlierText(c for rows in self._by_size.values() for _, c in rows if not later.has(c))
+        return EarlierText(row for row in self._values() if not later.has(row[0]))
 
     def in_place(self, number: int, op: Op, kinds: Sequence[Type]) -> Iterator[Proposal]:
-        """Yields the values in the place of an operation of the next text."""
+        """Yields the values in the place of an operation of the next text; of a number, what depends on no argument."""
         (value, *more) = op.results
         shape, dtype = kinds[value].shape, kinds[value].dtype
-        for _, copies in () if more else self._by_size.get(math.prod(shape), ()):
+        for _, copies, is_number in () if more else self._by_size.get(math.prod(shape), ()):
+            if op.used == () and not is_number:
+                continue
             with np.errstate(invalid="ignore"):
                 right = {id(x): x.reshape(shape).astype(dtype) for x in copies.values()}
             yield Proposal(number, op, value, None, {c: right[id(x)] for c, x in copies.items()})
 
 
-def _tensors(track: Track, replay: Replay) -> Iterator[Copies]:
+def _tensors(track: Track, replay: Replay) -> Iterator[tuple[Copies, bool]]:
     program = track.stage.text.program
-    return (replay.copies(v) for op in program.ops for v in op.results if program.types[v].kind == "tensor")
+    read = {p.value for p in program.arguments}
+    for op in program.ops:
+        read.update(op.results if read.intersection(op.used) else ())
+        tensors = (v for v in op.results if program.types[v].kind == "tensor")
+        yield from ((replay.copies(v), v not in read) for v in tensors)
 
 
 def _squeezed(copies: Copies) -> tuple[int, ...]:

@@ -36,6 +36,8 @@ from jaxmesh.runtime.reference import run_reference
 _MOST = 1000
 """The most operations of a region that a loop becomes."""
 REGION = "sdy.manual_computation"
+INSIDE = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+"""The operations whose values within may be kept, and rounded otherwise."""
 _UNROUNDED = frozenset({
     "argument", *(f"stablehlo.{name}" for name in (
         "constant", "iota", "reshape", "broadcast_in_dim", "transpose", "slice", "dynamic_slice", "gather", "pad",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from jaxmesh.analysis.diagnose.keeper import REGION
+from jaxmesh.analysis.diagnose.keeper import INSIDE, REGION
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.proposals import Proposals
 from jaxmesh.analysis.diagnose.reference_value import Reference
@@ -19,8 +19,6 @@ Rounded = Callable[[bool, float, int], Reference]
 """Runs the program with other roundings: also in the bodies of loops or not, of a rounding unit, for a seed."""
 _SPREADS, _FURTHER = 3, 8
 """The runs with other roundings for one result, and by how much more than in these it may differ."""
-INSIDE = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
-"""The operations within which other roundings are drawn, if a result is wrong."""
 _WHOLE = frozenset({REGION, *INSIDE, "func.call"})
 """The operations within which they are not drawn otherwise."""
 

@@ -14,9 +14,9 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws
+from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws, is_finite
 from jaxmesh.analysis.diagnose.in_numpy import MOVEMENTS, VIEWS, perform, primitive_of
-from jaxmesh.analysis.diagnose.keeper import REGION, SAME, Keeper
+from jaxmesh.analysis.diagnose.keeper import INSIDE, REGION, SAME, Keeper
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
@@ -88,10 +88,13 @@ def run_draws(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -
         if args is not None:
             yield program.run(_checked(args, program.types))
             return
-        draws, draw = Draws(program.blank.block, program.types, seed), 0
+        draws, draw, inside = Draws(program.blank.block, program.types, seed), 0, False
         last = program.run(draws.arrays(draw))
         for _ in range(MOST_RUNS):
-            if not draws.rescale(last.values):
+            # Of a loop that gives no numbers, the values within say which argument makes it do so.
+            inside = inside or any(v.op in INSIDE and not is_finite(v) for v in last.values)
+            values = program.run(draws.arrays(draw), inside=True).values if inside else last.values
+            if not draws.rescale(values, inside):
                 break
             last.values.clear()  # Else both runs are in memory.
             last = program.run(draws.arrays(draw))

@@ -59,7 +59,7 @@ class EarlierProver(Prover):
     def _settled(self, made: Proposal, tried: _Otherwise) -> Named:
         """Returns the operation that lacks a value of the right text; several may make that value in turns."""
         later = [row for row in tried.lacking.items() if row[0] > made.number and not is_movement(row[1])]
-        placed = (p for row in later for p in EarlierText([made.right]).in_place(*row, tried.kinds))
+        placed = (p for row in later for p in EarlierText([(made.right, False)]).in_place(*row, tried.kinds))
         steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
         return self._in_place(made), tuple(steps[1:]), None
 

@@ -180,6 +180,24 @@ def test_roots_get_positive_numbers() -> None:
     assert all(np.isfinite(v.array).all() for v in run.values)
 
 
+@pytest.mark.parametrize("is_loop", [False, True])
+@pytest.mark.parametrize(
+    ("fun", "shape"),
+    [
+        # The roots of a schedule that lies between 0 and 1, and of numbers above a bound.
+        (lambda x, a: jnp.sqrt(a) * x + jnp.sqrt(1 - a) * jnp.tanh(x), (16,)),
+        (lambda x, a: x * jnp.sqrt(1 - a), (8, 16)),
+        (lambda x, a: x * jnp.log(a - 4), (16,)),
+    ],
+)
+def test_roots_and_logarithms_beside_a_number_get_numbers(fun: Any, shape: tuple[int, ...], is_loop: bool) -> None:
+    def program(x: Any, a: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda _, y: fun(y, a), x) if is_loop else fun(x, a)
+
+    for run in draws(program, X, jnp.ones(shape)):
+        assert np.isfinite(run.values[run.outputs[0]].array).mean() > 0.5
+
+
 @pytest.mark.slow(but_one_in=3)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_shifted_position_is_wrong_for_every_seed(seed: int) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.analysis.diagnose.earlier import EarlierText
+from jaxmesh.dialects.program import Op, Type
 
 X = jnp.ones((4, 8))
 MESH = 'sdy.mesh @mesh = <["y"=2, "x"=1]>'
@@ -67,6 +70,14 @@ def looped(x: Any) -> Any:
 
 def looped_in_one_step(x: Any) -> Any:
     return lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c * 1.5), x)
+
+
+def test_only_what_depends_on_no_argument_is_proposed_for_a_number() -> None:
+    rows = [({(0,): np.full(3, float(n), np.float32)}, n == 2) for n in range(4)]
+    kinds = [Type((3,), np.dtype(np.float32))] * 2
+    number, negation = Op("ttir.full", (), (0,)), Op("ttir.neg", (0,), (1,))
+    found = [list(EarlierText(rows).in_place(0, op, kinds)) for op in (number, negation)]
+    assert [[p.right[0,][0] for p in made] for made in found] == [[2], [0, 1, 2, 3]]
 
 
 def test_a_number_in_a_loop_is_named() -> None:
