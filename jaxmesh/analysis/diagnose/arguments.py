@@ -179,7 +179,7 @@ class Draws:
         return (self._scales, self._positive) != before
 
     def _move_from_poles(self, arguments: set[int]) -> None:
-        """Makes arguments positive, of which a value is not a number; those that are, smaller or larger in turns."""
+        """Makes arguments positive that make a value none, and smaller or larger where they are positive already."""
         for number in arguments:
             kind = self._types[number]
             if number in self._positive or (len(kind.shape) < 2 and jnp.issubdtype(kind.dtype, jnp.floating)):

@@ -286,10 +286,10 @@ class Corrections:
             for shape in global_shapes(local, rest, stage.mesh):
                 values = [np.full(shape, x.flat[0]) if w else x for x, w in zip(arrays, wide, strict=True)]
                 given = [
-                    {c: block_of(x, cut, stage.mesh, c) for c in stage.coordinates}
-                    if kept
+                    {c: track.pool.block(e.number, cut, c).astype(x.dtype) for c in stage.coordinates}
+                    if kept and not w
                     else dict.fromkeys(stage.coordinates, x)
-                    for x, cut in zip(values, cuts, strict=True)
+                    for x, e, cut, w in zip(values, known, cuts, wide, strict=True)
                 ]
                 inner = tuple(tuple(a for a in names if a in rest) for names in known[0].placement)
                 whole = of_whole(op, inner, stage.mesh, next(iter(given[0].values())).shape)
