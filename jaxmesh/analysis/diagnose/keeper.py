@@ -118,7 +118,9 @@ class Keeper:
         """Performs an operation, which may be within a loop or a branch of the function."""
         if op.name == REGION:
             if self.inside:
-                _write_out_loops(op.regions[0].blocks[0])
+                counts = self.reference.iterations
+                counts += [list[int]() for _ in range(len(counts), self.depth + 1)]
+                counts[self.depth] += _write_out_loops(op.regions[0].blocks[0])
             _keep_region(self.reference, self.importer, op, self.numbers, self.source)
         elif self.inside and op.name == "stablehlo.while":
             self._loop(op, outermost)
@@ -170,15 +172,18 @@ class Keeper:
             self.importer.env[value], self.numbers[value] = array, number
 
 
-def _write_out_loops(block: Any) -> None:
-    """Replaces each loop of a block that counts between constants by its iterations."""
+def _write_out_loops(block: Any) -> list[int]:
+    """Replaces each loop of a block that counts between constants by its iterations; returns how often each loop goes
+    round, of one that stays 0."""
+    counts = list[int]()
     for loop in [o.operation for o in block.operations if o.operation.name == "stablehlo.while"]:
         body, counter = loop.regions[1].blocks[0], find_counter(loop)
         *ops, end = [o.operation for o in body.operations]
-        if counter is None or counter.length * len(ops) > _MOST:
+        counts.append(0 if counter is None or counter.length * len(ops) > _MOST else counter.length)
+        if not counts[-1]:
             continue
         states = list(loop.operands)
-        for _ in range(counter.length):
+        for _ in range(counts[-1]):
             names: dict[Any, Any] = dict(zip(body.arguments, states, strict=True))
             for op in ops:
                 made = op.clone(ir.InsertionPoint(loop)).operation
@@ -190,6 +195,7 @@ def _write_out_loops(block: Any) -> None:
         for result, state in zip(loop.results, states, strict=True):
             result.replace_all_uses_with(state)
         loop.erase()
+    return counts
 
 
 def _keep_region(reference: Reference, importer: Importer, op: Any, numbers: dict[Any, int], source: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
 from jaxmesh.analysis.diagnose.earlier import EarlierText, passes_on
@@ -167,10 +167,16 @@ class _Otherwise:
         return self.prover.changes.of(number, op, alone=True) if is_new else iter(())
 
     def values(self, number: int, op: Op) -> Iterator[Correction]:
-        """Yields the values that the text lacks in the place of a result that the right text lacks."""
+        """Yields the values that the text lacks in the place of a result that the right text lacks; in a loop, of all
+        iterations, of which each lacks as many."""
         is_doubtful = number in self.lacking or self.prover.is_idle(op)
-        rows = self.missing.in_place(number, op, self.kinds) if is_doubtful else ()
-        return (Correction(p, "") for p in rows)
+        rows = list(self.missing.in_place(number, op, self.kinds) if is_doubtful else ())
+        every, ops = self.prover.proposals.alike(number), self.prover.track.stage.text.program.ops
+        count, rest = divmod(len(rows), len(every))
+        for at in range(len(rows) if rest else count):
+            others = [] if rest else zip(every[1:], rows[at + count :: count], strict=True)
+            right = {ops[n].results[0]: p.right for n, p in others}
+            yield Correction(replace(rows[at], others=right), "")
 
     def others(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the changes of an operation to what the right text has, also of its operands, and of any number."""
