@@ -6,28 +6,36 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.movements import does_nothing, is_movement
-from jaxmesh.analysis.diagnose.proposals import Proposal
-from jaxmesh.analysis.diagnose.reference_value import Reference
+from jaxmesh.analysis.diagnose.movements import NAMES, does_nothing, is_movement
+from jaxmesh.analysis.diagnose.proposals import Proposal, informative
+from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.rounding import EXACT, error_of, rounding_unit, tolerance
 from jaxmesh.analysis.diagnose.stage import Array, Copies
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.program import Op, Type
+from jaxmesh.frontends.stablehlo.call import enum_of
 
 _SAMPLE, _MOST = 16, 24
 """How many elements of a device are compared before all, and how many operations may be the wrong one."""
 _NEAR = 0.05
 """How far elements of a sample may differ, relative to the largest."""
 
+_LUMPED = ("compare", "reduce", "maximum")
+_KINDS = {name: key for key, names in NAMES.items() if key not in _LUMPED for name in names.split()}
+_COMMUTES = frozenset({"and", "or", "xor", "add", "multiply", "eq", "ne", "maximum", "minimum"})
+_TURNED = {"gt": "lt", "ge": "le"}
+
 
 class EarlierText:
     """The values that devices hold in a right text, each with whether it depends on no argument."""
 
-    def __init__(self, values: Iterable[tuple[Copies, bool]]) -> None:
+    def __init__(self, values: Iterable[tuple[Copies, bool]], calls: Sequence[_Call] = ()) -> None:
+        self._calls = calls
         self._by_size = defaultdict[int, list[tuple[Array, Copies, bool]]](list)
         for copies, is_number in values:
             self._by_size[copies[min(copies)].size].append((_sample(copies), copies, is_number))
@@ -35,7 +43,8 @@ class EarlierText:
     @classmethod
     def of_stage(cls, track: Track) -> EarlierText:
         """Returns the values of a right stage."""
-        return cls(_tensors(track, Replay.of(track.stage, track.placed)))
+        replay = Replay.of(track.stage, track.placed)
+        return cls(_tensors(track, replay), list(_calls(enumerate(track.stage.text.program.ops), replay).values()))
 
     @classmethod
     def of_partitioned(cls, reference: Reference, mesh: Mapping[str, int]) -> EarlierText:
@@ -47,11 +56,21 @@ class EarlierText:
             blocks = {key: value.array[key] for key in {tuple(c[i] for i in at) for c in coordinates}}
             numbers.append(value.operation is not None and all(numbers[n] for n in value.operands))
             found.append(({c: blocks[tuple(c[i] for i in at)] for c in coordinates}, numbers[-1]))
-        return cls(found)
+        rows = [(v, copies) for v, (copies, _) in zip(reference.values, found, strict=True)]
+        return cls(found, [_Call(_name(v), [found[n][0] for n in v.operands], copies) for v, copies in rows])
 
     def also(self, values: Iterable[Copies]) -> EarlierText:
         """Returns these values and others, which depend on arguments."""
-        return EarlierText([*self._values(), *((c, False) for c in values)])
+        return EarlierText([*self._values(), *((c, False) for c in values)], self._calls)
+
+    def performs(self, rows: Iterable[tuple[int, Op]], replay: Replay) -> frozenset[int]:
+        """Returns which operations with results of few numbers this text has, too: of the same kind, with the same
+        operands and results, and as often."""
+        groups = defaultdict[tuple[int, ...], list[int]](list)
+        for number, call in _calls(rows, replay).items():
+            alike = tuple(i for i, known in enumerate(self._calls) if known.is_alike(call))
+            groups[alike].append(number)
+        return frozenset(n for alike, numbers in groups.items() if len(numbers) <= len(alike) for n in numbers)
 
     def _values(self) -> Iterator[tuple[Copies, bool]]:
         return ((c, is_number) for rows in self._by_size.values() for _, c, is_number in rows)
@@ -88,6 +107,49 @@ class EarlierText:
             with np.errstate(invalid="ignore"):
                 right = {id(x): x.reshape(shape).astype(dtype) for x in copies.values()}
             yield Proposal(number, op, value, None, {c: right[id(x)] for c, x in copies.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An operation on devices: its name, its operands, and its result."""
+
+    name: str
+    operands: Sequence[Copies]
+    result: Copies
+
+    def is_alike(self, other: _Call) -> bool:
+        """Returns True if an operation is of the same kind, reads the same values, and makes the same one."""
+        (kind, orders), (known, (read, *_)) = (_in_one_order(c.name, c.operands) for c in (self, other))
+        if kind != known or len(orders[0]) != len(read):
+            return False
+        pairs = ([(self.result, other.result), *zip(order, read, strict=True)] for order in orders)
+        return any(all(x[min(x)].size == y[min(y)].size and _are_alike(x, y) for x, y in row) for row in pairs)
+
+
+def _in_one_order(name: str, operands: Sequence[Copies]) -> tuple[str, list[list[Copies]]]:
+    """Returns the kind of an operation of any dialect, and its operands in each order in which it may read them."""
+    short = name.rpartition(".")[2]
+    kind, read = _KINDS.get(short, short), list(operands)
+    orders = [read[::-1]] if kind in _TURNED else [read, read[::-1]] if kind in _COMMUTES else [read]
+    return _TURNED.get(kind, kind), orders
+
+
+def _calls(rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, _Call]:
+    """Returns the operations that make few numbers of tensors, by number."""
+    types, found = replay.stage.text.program.types, dict[int, _Call]()
+    for number, op in rows:
+        tensors = [v for v in op.used if types[v].kind == "tensor"]
+        if tensors and not is_movement(op) and [types[v].kind for v in op.results] == ["tensor"]:
+            (made,) = (replay.copies(v) for v in op.results)
+            if not informative(made[min(made)]):
+                found[number] = _Call(op.name, [replay.copies(v) for v in tensors], made)
+    return found
+
+
+def _name(value: ReferenceValue) -> str:
+    """Returns the name of an operation of StableHLO, of a comparison its direction."""
+    is_comparison = value.op.endswith(".compare")
+    return enum_of(value.value.owner, "comparison_direction").lower() if is_comparison else value.op
 
 
 def _tensors(track: Track, replay: Replay) -> Iterator[tuple[Copies, bool]]:

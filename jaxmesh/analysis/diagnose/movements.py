@@ -97,7 +97,7 @@ def distance_of_forms(op: Op) -> float:
     return max([*own, *(GROWTH * distance_of_forms(inner) for f in functions for inner in f.program.ops)], default=0.0)
 
 
-_ALIKE = {
+NAMES = {
     "dot_general": "matmul linear",
     "transpose": "permute",
     "broadcast_in_dim": "broadcast repeat",
@@ -140,7 +140,7 @@ _ALIKE = {
 def is_alike(op: Op, reference: str) -> bool:
     """Returns True if an operation of StableHLO becomes an operation of this kind."""
     known = reference.partition(".")[2]
-    return short_name(op) in (known, *_ALIKE.get(known, "").split())
+    return short_name(op) in (known, *NAMES.get(known, "").split())
 
 
 def of_whole(op: Op, placement: Sharding, mesh: Mapping[str, int], shape: Sequence[int]) -> Op:

@@ -28,7 +28,10 @@ class EarlierProver(Prover):
             return None
         tried = _Otherwise.of(self, self.earlier)
         makes = tried.likely, tried.constants, tried.numbers, tried.values, tried.others
-        found = next((fixers for make in makes if (fixers := self.fixers(tried.rows, None, make))), None)
+        # What the right text has, too, is wrong only if nothing else is.
+        doubtful = [row for row in tried.rows if row[0] not in tried.performed]
+        searches = [(rows, make) for rows in (doubtful, tried.rows) for make in makes]
+        found = next((fixers for rows, make in searches if (fixers := self.fixers(rows, None, make))), None)
         if found is None:
             return None
         change = self._likeliest(found, tried.lacking)
@@ -54,7 +57,9 @@ class EarlierProver(Prover):
         if own and found[first].words == LEFT_OUT and is_movement(found[first].proposal.op):
             # It may be right, and its reader read it otherwise.
             own = [n for n in own if first in dict(self.feeding([(n, found[n].proposal.op)]))] or own
-        return found[min(own or idle or dropped or [n for n in found if n in lacking] or other or kept or found)]
+        # The program has no operation of the kind there.
+        new = [n for n in found if self.proposals.places.exactly(n, found[n].proposal.op, 0) is None]
+        return found[min(own or idle or dropped or [n for n in found if n in lacking] or new or other or kept or found)]
 
     def _settled(self, made: Proposal, tried: _Otherwise) -> Named:
         """Returns the operation that lacks a value of the right text; several may make that value in turns."""
@@ -120,6 +125,7 @@ class _Otherwise:
       missing: those of them that the text lacks.
       lacking: the operations whose results the right text lacks.
       rows: these, those before them, and those that pass an operand on.
+      performed: the operations of few numbers that the right text has, too.
     """
 
     prover: EarlierProver
@@ -127,6 +133,7 @@ class _Otherwise:
     missing: EarlierText
     lacking: Mapping[int, Op]
     rows: Sequence[tuple[int, Op]]
+    performed: frozenset[int]
 
     @classmethod
     def of(cls, prover: EarlierProver, earlier: EarlierText) -> _Otherwise:
@@ -135,8 +142,10 @@ class _Otherwise:
         known = earlier.also(replay.copies(p.value) for p in prover.track.stage.text.program.arguments)
         lacking = known.lacks(live, replay)
         passing = dict(itertools.islice(((n, op) for n, op in live if passes_on(op, replay)), _BEFORE))
-        rows = sorted((passing | prover.before(lacking) | lacking).items())
-        return cls(prover, known, known.without(prover.track, replay), lacking, rows)
+        first = min(lacking, default=0)
+        # The nearest ones first: the search ends after so many runs.
+        rows = sorted((passing | prover.before(lacking) | lacking).items(), key=lambda row: abs(row[0] - first))
+        return cls(prover, known, known.without(prover.track, replay), lacking, rows, known.performs(live, replay))
 
     @property
     def kinds(self) -> Sequence[Type]:
@@ -171,11 +180,11 @@ class _Otherwise:
         iterations, of which each lacks as many."""
         is_doubtful = number in self.lacking or self.prover.is_idle(op)
         rows = list(self.missing.in_place(number, op, self.kinds) if is_doubtful else ())
-        every, ops = self.prover.proposals.alike(number), self.prover.track.stage.text.program.ops
-        count, rest = divmod(len(rows), len(every))
+        later, ops = self.prover.proposals.alike(number)[1:], self.prover.track.stage.text.program.ops
+        count, rest = divmod(len(rows), len(later) + 1)
         for at in range(len(rows) if rest else count):
-            others = [] if rest else zip(every[1:], rows[at + count :: count], strict=True)
-            right = {ops[n].results[0]: p.right for n, p in others}
+            others = [] if rest else rows[at + count :: count]
+            right = {ops[n].results[0]: p.right for n, p in zip(later, others, strict=not rest)}
             yield Correction(replace(rows[at], others=right), "")
 
     def others(self, number: int, op: Op) -> Iterator[Correction]:
