@@ -1,0 +1,727 @@
+"""Programs of a sixth set, whose author had read neither the diagnosis nor the other sets: as users write them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax, shard_map
+from jax.sharding import PartitionSpec as P
+
+from tests.generators.second_blind.fourth_set import bf16, f32, get_mesh, i8, i32, prog
+
+
+def over(mesh, inside, outside, **options):
+    """Maps a function over the shards of a mesh."""
+    return lambda fun: shard_map(fun, mesh=get_mesh(mesh), in_specs=inside, out_specs=outside, **options)
+
+
+@prog(
+    (2, 4),
+    (P("y", "x"), P("y", "x"), P("y", "x"), P("y"), P("y", "x"), P("y", "x")),
+    lambda r: (
+        r.f(4, 4, 1, 8),
+        r.f(4, 4, 16, 8),
+        r.f(4, 4, 16, 8),
+        r.i(3, 14, 4),
+        r.f(4, 4, 1, 8),
+        r.f(4, 4, 1, 8),
+    ),
+)
+def cached_decode(q, cache_k, cache_v, length, k, v):
+    here = jnp.arange(16)[None, :] == length[:, None]
+    cache_k = jnp.where(here[:, None, :, None], k, cache_k)
+    cache_v = jnp.where(here[:, None, :, None], v, cache_v)
+    s = jnp.einsum("bhqd,bhkd->bhqk", q, cache_k) / jnp.sqrt(8.0)
+    seen = jnp.arange(16)[None, :] <= length[:, None]
+    s = jnp.where(seen[:, None, None, :], s, -1e9)
+    return jax.nn.softmax(s, -1) @ cache_v, cache_k, cache_v, length + 1
+
+
+@prog(
+    (1, 8),
+    (P(None, None, "x"), P(None, None, "x"), P(None, None, "x"), P()),
+    lambda r: (r.b(2, 12, 8, 16), r.b(2, 12, 8, 16), r.b(2, 12, 8, 16), r.i(2, 7, 2)),
+)
+def prefix_lm_attention(q, k, v, prefix):
+    i, j = jnp.arange(12)[:, None], jnp.arange(12)[None, :]
+    mask = (j <= i)[None] | (j[None] < prefix[:, None, None])
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=f32) * 0.25
+    s = jnp.where(mask[:, None], s, jnp.finfo(f32).min)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(bf16), v)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P(None, "x"), P(None, "x"), P(None, "x"), P("x")),
+    lambda r: (
+        r.f(2, 8, 32),
+        r.f(32, 16, s=0.2),
+        r.f(32, 4, 12, s=0.2),
+        r.f(12, 4, 8, s=0.3),
+        r.f(12, 4, 8, s=0.3),
+        r.f(4, 8, 32, s=0.2),
+    ),
+)
+def latent_attention(x, w_down, w_q, w_uk, w_uv, w_o):
+    latent, rope = jnp.split(x @ w_down, [12], axis=-1)
+    q = jnp.einsum("btd,dhk->bthk", x, w_q)
+    q_nope, q_rope = q[..., :8], q[..., 8:]
+    latent = latent * lax.rsqrt((latent**2).mean(-1, keepdims=True) + 1e-6)
+    absorbed = jnp.einsum("bthk,lhk->bthl", q_nope, w_uk)
+    angle = jnp.arange(8)[:, None] * (10000.0 ** (-jnp.arange(2) / 2))
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+
+    def rotate(y, c, s):
+        a, b = y[..., :2], y[..., 2:]
+        return jnp.concatenate([a * c - b * s, a * s + b * c], -1)
+
+    q_rope = rotate(q_rope, cos[:, None], sin[:, None])
+    rope = rotate(rope, cos, sin)
+    s = jnp.einsum("bthl,bsl->bhts", absorbed, latent) + jnp.einsum("bthr,bsr->bhts", q_rope, rope)
+    s = jnp.where(jnp.tril(jnp.ones((8, 8), bool)), s / jnp.sqrt(12.0), -jnp.inf)
+    mixed = jnp.einsum("bhts,bsl->bthl", jax.nn.softmax(s, -1), latent)
+    return jnp.einsum("bthl,lhv,hvd->btd", mixed, w_uv, w_o)
+
+
+@prog(
+    (1, 8),
+    (P(None, None, "x"), P("x"), P(), P(), P("x")),
+    lambda r: (r.f(2, 6, 16), r.f(16, 4, s=0.3), r.f(2, 6, 4), r.f(2, 6, 4), r.f(16)),
+)
+def mamba_scan(x, a_log, b, c, d):
+    @over((1, 8), (P(None, None, "x"), P("x"), P(), P()), P(None, None, "x"), check_vma=False)
+    def scan(x, a_log, b, c):
+        delta = jax.nn.softplus(x * 0.5)
+
+        def step(h, now):
+            x, dt, b, c = now
+            h = jnp.exp(-dt[..., None] * jnp.exp(a_log)) * h + (dt * x)[..., None] * b[:, None]
+            return h, jnp.einsum("bdn,bn->bd", h, c)
+
+        by_time = [y.swapaxes(0, 1) for y in (x, delta, b, c)]
+        return lax.scan(step, jnp.zeros((2, 2, 4)), tuple(by_time))[1].swapaxes(0, 1)
+
+    return scan(x, a_log, b, c) + x * d
+
+
+@prog(
+    (2, 4),
+    (P("y", None, "x"), P("y", None, "x"), P("y", None, "x"), P("x"), P("x")),
+    lambda r: (r.f(2, 5, 8), r.f(2, 5, 8), r.f(2, 5, 8), r.f(8), r.f(8)),
+)
+def rwkv_wkv(gate, k, v, w, u):
+    decay = -jnp.exp(w)
+    num, den, top, outs = jnp.zeros((2, 8)), jnp.zeros((2, 8)), jnp.full((2, 8), -1e30), []
+    for t in range(5):
+        peak = jnp.maximum(top, u + k[:, t])
+        old, new = jnp.exp(top - peak), jnp.exp(u + k[:, t] - peak)
+        outs.append((old * num + new * v[:, t]) / (old * den + new))
+        peak = jnp.maximum(top + decay, k[:, t])
+        old, new = jnp.exp(top + decay - peak), jnp.exp(k[:, t] - peak)
+        num, den, top = old * num + new * v[:, t], old * den + new, peak
+    return jax.nn.sigmoid(gate) * jnp.stack(outs, 1)
+
+
+@prog(
+    (8, 1),
+    (P("y"), P(), P(), P(), P()),
+    lambda r: (r.f(8, 8, 8, 4), r.f(3, 3, 4, 8, s=0.2), r.f(8, m=1.0), r.f(8), r.f(3, 3, 8, 4, s=0.2)),
+)
+def group_norm_resnet_block(x, w1, scale, bias, w2):
+    def conv(y, w):
+        return lax.conv_general_dilated(y, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    h = conv(x, w1)
+    g = h.reshape(8, 8, 8, 2, 4)
+    g = g - g.mean((1, 2, 4), keepdims=True)
+    g = g * lax.rsqrt((g**2).mean((1, 2, 4), keepdims=True) + 1e-5)
+    h = jax.nn.silu(g.reshape(h.shape) * scale + bias)
+    return x + conv(h, w2)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("y"), P()),
+    lambda r: (r.f(8, 6), r.f(8, 6), jnp.linspace(0.05, 0.95, 5)),
+)
+def ddim_sampler(x, cond, alphas):
+    def body(i, x):
+        now, to = alphas[i], alphas[i + 1]
+        eps = jnp.tanh(x + cond * (1 - now))
+        clean = (x - jnp.sqrt(1 - now) * eps) / jnp.sqrt(now)
+        clean = jnp.clip(clean, -3.0, 3.0)
+        return jnp.sqrt(to) * clean + jnp.sqrt(1 - to) * eps
+
+    return lax.fori_loop(0, 4, body, x)
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x"), P("y")), lambda r: (r.f(4, 16, s=2.0), r.f(4, 16, s=2.0), r.i(0, 16, 4)))
+def speculative_accept(draft_logits, target_logits, token):
+    p, q = jax.nn.softmax(target_logits, -1), jax.nn.softmax(draft_logits, -1)
+    pick = jax.nn.one_hot(token, 16)
+    ratio = (p * pick).sum(-1) / (q * pick).sum(-1)
+    accepted = ratio >= 0.7
+    left = jnp.maximum(p - q, 0.0)
+    left = left / jnp.maximum(left.sum(-1, keepdims=True), 1e-6)
+    fallback = jnp.argmax(left, -1).astype(i32)
+    return jnp.where(accepted, token, fallback), jnp.minimum(ratio, 1.0), left
+
+
+@prog((1, 8), (P(), P("x"), P("x"), P()), lambda r: (r.f(16, 8), r.f(8, 8, 12, s=0.3), r.f(8, 12, 8, s=0.3), r.f(8, 8)))
+def moe_by_capacity(x, w_in, w_out, router):
+    gate = jax.nn.softmax(x @ router, -1)
+    top, best = gate.max(-1), jnp.argmax(gate, -1)
+    chosen = jax.nn.one_hot(best, 8)
+    place = (jnp.tril(jnp.ones((16, 16)), -1) @ chosen * chosen).sum(-1)
+    slots = chosen[:, :, None] * (place[:, None, None] == jnp.arange(3))
+    inputs = jnp.einsum("tec,td->ecd", slots, x)
+    outputs = jnp.einsum("ecf,efd->ecd", jax.nn.gelu(jnp.einsum("ecd,edf->ecf", inputs, w_in)), w_out)
+    balance = 8 * (chosen.mean(0) * gate.mean(0)).sum()
+    return jnp.einsum("tec,ecd->td", slots, outputs) * top[:, None], balance
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P(), P(None, "x"), P("x")),
+    lambda r: (r.b(8, 16), r.i(-120, 120, 16, 32, dt="int8"), r.b(16, 4, s=0.2), r.b(4, 32, s=0.2), r.pos(32)),
+)
+def lora_on_int8(x, w8, a, b, scale):
+    base = x.astype(f32) @ (w8.astype(f32) * (scale * 0.01))
+    return (base + 2.0 * ((x @ a) @ b).astype(f32)).astype(bf16)
+
+
+@prog(
+    (1, 8),
+    (P("x"), P(), P("x")),
+    lambda r: (r.i(0, 16, 16, 8), r.f(16), r.pos(16, 2)),
+)
+def nf4_dequantise(codes, table, absmax):
+    values = table[codes].reshape(16, 2, 4) * absmax[..., None]
+    w = values.reshape(16, 8)
+    return w @ w.T, w
+
+
+@prog((8, 1), (P("y"), P()), lambda r: (r.f(32, 4), r.f(5, 4)))
+def kmeans_steps(x, centres):
+    def step(c, _):
+        far = (x**2).sum(-1, keepdims=True) - 2 * x @ c.T + (c**2).sum(-1)
+        near = jax.nn.one_hot(far.argmin(-1), 5)
+        count = near.sum(0)
+        mean = near.T @ x / jnp.maximum(count, 1.0)[:, None]
+        return jnp.where(count[:, None] > 0, mean, c), (near * far).sum()
+
+    return lax.scan(step, centres, None, length=3)
+
+
+@prog((2, 4), (P("x"), P()), lambda r: (r.f(32, 12), r.f(12, 3)))
+def subspace_iteration(x, start):
+    x = x - x.mean(0)
+    cov = x.T @ x / 31.0
+
+    def body(_, v):
+        v = cov @ v
+        a = v[:, 0] / jnp.linalg.norm(v[:, 0])
+        b = v[:, 1] - (a @ v[:, 1]) * a
+        b = b / jnp.linalg.norm(b)
+        c = v[:, 2] - (a @ v[:, 2]) * a - (b @ v[:, 2]) * b
+        return jnp.stack([a, b, c / jnp.linalg.norm(c)], 1)
+
+    v = lax.fori_loop(0, 3, body, start)
+    return x @ v, jnp.diag(v.T @ cov @ v)
+
+
+@prog((1, 8), (P("x"), P()), lambda r: (r.f(8, 40), r.f(5)))
+def fir_and_decimate(signal, taps):
+    padded = jnp.pad(signal, ((0, 0), (2, 2)), mode="edge")
+    out = sum(taps[i] * padded[:, i : i + 40] for i in range(5))
+    low = out[:, ::4]
+    energy = jnp.sqrt((low**2).mean(-1))
+    return low - low.mean(-1, keepdims=True), jnp.where(energy > 1.0, jnp.log(energy), 0.0)
+
+
+@prog(
+    (2, 4),
+    (P("x"), P("y"), P("y"), P(), P()),
+    lambda r: (r.f(12, 8), r.i(0, 12, 24), r.i(0, 12, 24), r.f(8, 8, s=0.3), r.f(8, 8, s=0.3)),
+)
+def message_passing(nodes, src, dst, w_msg, w_self):
+    sent = jax.nn.relu(nodes[src] @ w_msg)
+    total = jax.ops.segment_sum(sent, dst, num_segments=12)
+    degree = jax.ops.segment_sum(jnp.ones_like(dst, f32), dst, num_segments=12)
+    h = nodes @ w_self + total / jnp.maximum(degree, 1.0)[:, None]
+    return h / (jnp.linalg.norm(h, axis=-1, keepdims=True) + 1e-6)
+
+
+@prog((2, 4), (P("y"), P("y"), P()), lambda r: (r.f(4, 10, 5), r.i(1, 5, 4, 3), r.i(0, 1, 1)))
+def ctc_forward(logits, labels, blank):
+    logp = jax.nn.log_softmax(logits, -1)
+    blanks = jnp.zeros((4, 7), i32).at[:, 1::2].set(labels) + blank
+    skip = jnp.concatenate([jnp.zeros((4, 2), bool), blanks[:, 2:] != blanks[:, :-2]], 1) & (blanks != 0)
+    emit = jnp.einsum("btv,bsv->tbs", logp, jax.nn.one_hot(blanks, 5))
+    first = jnp.where(jnp.arange(7) < 2, emit[0], -1e5)
+
+    def step(alpha, now):
+        one = jnp.concatenate([jnp.full((4, 1), -1e5), alpha[:, :-1]], 1)
+        two = jnp.where(skip, jnp.concatenate([jnp.full((4, 2), -1e5), alpha[:, :-2]], 1), -1e5)
+        peak = jnp.maximum(jnp.maximum(alpha, one), two)
+        total = jnp.exp(alpha - peak) + jnp.exp(one - peak) + jnp.exp(two - peak)
+        return jnp.log(total) + peak + now, None
+
+    alpha, _ = lax.scan(step, first, emit[1:])
+    return -jnp.logaddexp(alpha[:, -1], alpha[:, -2])
+
+
+@prog((1, 8), (P("x"), P("x"), P()), lambda r: (r.f(16, 8), r.f(16, 8), r.f(1, m=1.0, s=0.1)))
+def contrastive_over_mesh(a, b, temperature):
+    @over((1, 8), (P("x"), P("x"), P()), P())
+    def loss(a, b, t):
+        a = a / jnp.linalg.norm(a, axis=-1, keepdims=True)
+        b = b / jnp.linalg.norm(b, axis=-1, keepdims=True)
+        every = lax.all_gather(b, "x", axis=0, tiled=True)
+        s = a @ every.T / t
+        own = lax.axis_index("x") * 2 + jnp.arange(2)
+        hit = jnp.where(jnp.arange(16) == own[:, None], s, 0.0).sum(-1)
+        return lax.pmean((jax.nn.logsumexp(s, -1) - hit).mean(), "x")
+
+    return loss(a, b, temperature)
+
+
+@prog((2, 4), (P("y", "x"), P("y")), lambda r: (r.f(8, 16, s=2.0), r.i(0, 16, 8)))
+def smoothed_focal_loss(logits, labels):
+    soft = jax.nn.one_hot(labels, 16) * 0.9 + 0.1 / 16
+    logp = jax.nn.log_softmax(logits)
+    p = jnp.exp(logp)
+    focal = -(soft * (1 - p) ** 2.0 * logp).sum(-1)
+    weight = jnp.where(labels % 2 == 0, 1.0, 0.25)
+    return (focal * weight).sum() / weight.sum(), jax.grad(lambda z: (jax.nn.log_softmax(z) * soft).sum())(logits)
+
+
+@prog(
+    (1, 8),
+    (P("x"), P("x"), P("x"), P("x"), P()),
+    lambda r: (r.f(16, 8), r.f(16, 8), r.f(16, 8, s=0.1), r.pos(16, 8), r.i(1, 9)),
+)
+def adamw_step(w, g, m, v, count):
+    norm = jnp.sqrt((g**2).sum())
+    g = g * jnp.minimum(1.0, 1.0 / (norm + 1e-6))
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    t = count.astype(f32)
+    m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.999**t)
+    rate = 0.1 * jnp.minimum(t / 4.0, 1.0) * 0.5 * (1 + jnp.cos(jnp.pi * t / 20.0))
+    return w - rate * (m_hat / (jnp.sqrt(v_hat) + 1e-8) + 0.01 * w), m, v
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x"), P("y"), P("x")), lambda r: (r.f(8, 12), r.f(8, 12), r.pos(8), r.pos(12)))
+def adafactor_step(w, g, row, col):
+    sq = g**2 + 1e-30
+    row, col = 0.8 * row + 0.2 * sq.mean(1), 0.8 * col + 0.2 * sq.mean(0)
+    update = g * lax.rsqrt(row / row.mean())[:, None] * lax.rsqrt(col)[None]
+    rms = jnp.sqrt((update**2).mean())
+    update = update / jnp.maximum(1.0, rms)
+    scale = jnp.maximum(1e-3, jnp.sqrt((w**2).mean()))
+    return w - 0.1 * scale * update, row, col
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x"), P("y", "x")), lambda r: (r.b(8, 16), r.b(8, 16), r.b(8, 16)))
+def lion_step(w, g, m):
+    update = jnp.sign(0.9 * m + 0.1 * g)
+    return (w - 0.125 * (update + 0.5 * w)).astype(bf16), (0.99 * m + 0.01 * g).astype(bf16)
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.f(8, 12), r.f(8, 12)))
+def muon_newton_schulz(w, g):
+    x = g / (jnp.linalg.norm(g) + 1e-7)
+    for a, b, c in ((3.44, -4.78, 2.03), (3.44, -4.78, 2.03), (1.5, -0.5, 0.0)):
+        xx = x @ x.T
+        x = a * x + (b * xx + c * xx @ xx) @ x
+    return w - 0.2 * jnp.sqrt(12 / 8) * x
+
+
+@prog((1, 8), (P("x"),), lambda r: (r.f(16, 10),))
+def heat_halo(u):
+    @over((1, 8), (P("x"),), P("x"))
+    def step(u):
+        down = [(i, i + 1) for i in range(7)]
+        up = [(i + 1, i) for i in range(7)]
+        for _ in range(2):
+            above, below = lax.ppermute(u[-1:], "x", down), lax.ppermute(u[:1], "x", up)
+            wide = jnp.concatenate([above, u, below], 0)
+            side = jnp.pad(u, ((0, 0), (1, 1)))
+            lap = wide[:-2] + wide[2:] + side[:, :-2] + side[:, 2:] - 4 * u
+            u = u + 0.2 * lap
+        return u
+
+    return step(u)
+
+
+@prog((1, 8), (P("x"), P("x")), lambda r: (r.f(16, 3), r.pos(16)))
+def n_body_ring(pos, mass):
+    @over((1, 8), (P("x"), P("x")), P("x"))
+    def force(pos, mass):
+        ring = [(i, (i + 1) % 8) for i in range(8)]
+
+        def body(_, state):
+            there, heavy, acc = state
+            d = there[None] - pos[:, None]
+            r2 = (d**2).sum(-1) + 0.1
+            acc = acc + (heavy[None, :, None] * d * lax.rsqrt(r2**3)[..., None]).sum(1)
+            return lax.ppermute(there, "x", ring), lax.ppermute(heavy, "x", ring), acc
+
+        return lax.fori_loop(0, 8, body, (pos, mass, pos * 0))[2]
+
+    return force(pos, mass)
+
+
+@prog((2, 4), (P("y", "x"), P("x", None)), lambda r: (r.f(8, 16), r.f(16, 8, s=0.3)))
+def psum_scatter_matmul(x, w):
+    @over((2, 4), (P("y", "x"), P("x", None)), P("y", "x"))
+    def dot(x, w):
+        return lax.psum_scatter(x @ w, "x", scatter_dimension=1, tiled=True)
+
+    y = dot(x, w)
+    return jax.nn.gelu(y - y.max(-1, keepdims=True))
+
+
+@prog((1, 8), (P(None, "x"), P("x")), lambda r: (r.f(2, 16, 8, 4), r.f(8, 4, s=0.3)))
+def ulysses_exchange(x, w):
+    @over((1, 8), (P(None, "x"), P("x")), P(None, "x"))
+    def attend(x, w):
+        h = lax.all_to_all(x, "x", split_axis=2, concat_axis=1, tiled=True)
+        s = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", h * w, h), -1)
+        out = jnp.einsum("bhqk,bkhd->bqhd", s, h)
+        return lax.all_to_all(out, "x", split_axis=1, concat_axis=2, tiled=True)
+
+    return attend(x, w)
+
+
+@prog((8, 1), (P("y"), P()), lambda r: (r.f(8, 6, 6, s=0.5), r.f(4, 6)))
+def pipeline_stages(weights, batches):
+    @over((8, 1), (P("y"), P()), P())
+    def run(w, batches):
+        here = lax.axis_index("y")
+        state, outs = jnp.zeros((6,)), jnp.zeros((4, 6))
+        for t in range(11):
+            state = jnp.where(here == 0, batches[min(t, 3)], state)
+            state = jnp.tanh(state @ w[0])
+            if t >= 7:
+                outs = outs.at[t - 7].set(jnp.where(here == 7, state, 0.0))
+            state = lax.ppermute(state, "y", [(i, (i + 1) % 8) for i in range(8)])
+        return lax.psum(outs, "y")
+
+    return run(weights, batches)
+
+
+@prog(
+    (1, 8), (P(None, "x"), P(None, "x"), P(None, "x")), lambda r: (r.f(2, 16, 8, 4), r.f(2, 16, 8, 4), r.f(2, 16, 8, 4))
+)
+def linear_attention_prefix(q, k, v):
+    @over((1, 8), (P(None, "x"),) * 3, P(None, "x"))
+    def attend(q, k, v):
+        q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+        state, norm = jnp.einsum("bthd,bthe->bhde", k, v), k.sum(1)
+        states, norms = lax.all_gather(state, "x"), lax.all_gather(norm, "x")
+        before = (jnp.arange(8) < lax.axis_index("x")).astype(f32)
+        state, norm = jnp.einsum("s,sbhde->bhde", before, states), jnp.einsum("s,sbhd->bhd", before, norms)
+        a = jnp.einsum("bthd,bshd->bhts", q, k) * jnp.tril(jnp.ones((2, 2)))
+        num = jnp.einsum("bhts,bshe->bthe", a, v) + jnp.einsum("bthd,bhde->bthe", q, state)
+        den = a.sum(-1).swapaxes(1, 2) + jnp.einsum("bthd,bhd->bth", q, norm)
+        return num / den[..., None]
+
+    return attend(q, k, v)
+
+
+@prog(
+    (2, 4),
+    (P("y", None, "x"),) * 2 + (P("y", None, "x"), P("y", None, "x")),
+    lambda r: (r.f(2, 4, 4, 6), r.f(2, 4, 4, 6), r.f(2, 4, 4, 6), r.f(2, 4, 4)),
+)
+def gated_delta_rule(q, k, v, beta):
+    k = k * lax.rsqrt((k**2).sum(-1, keepdims=True) + 1e-6)
+    beta, state, outs = jax.nn.sigmoid(beta), jnp.zeros((2, 4, 6, 6)), []
+    for t in range(4):
+        old = jnp.einsum("bhd,bhde->bhe", k[:, t], state)
+        change = beta[:, t, :, None] * (v[:, t] - old)
+        state = 0.9 * state + jnp.einsum("bhd,bhe->bhde", k[:, t], change)
+        outs.append(jnp.einsum("bhd,bhde->bhe", q[:, t], state))
+    return jnp.stack(outs, 1)
+
+
+@prog((1, 8), (P(None, "x"),) * 3, lambda r: (r.f(2, 16, 2, 4), r.f(2, 16, 2, 4), r.f(2, 16, 2, 4)))
+def ring_flash_attention(q, k, v):
+    @over((1, 8), (P(None, "x"),) * 3, P(None, "x"))
+    def attend(q, k, v):
+        here = lax.axis_index("x")
+        top = q[..., :1] * 0 - 1e30
+        total, acc = q[..., :1] * 0, q * 0
+        for hop in range(8):
+            there = (here - hop) % 8
+            s = jnp.einsum("bqhd,bkhd->bqhk", q, k) * 0.5
+            rows, cols = here * 2 + jnp.arange(2), there * 2 + jnp.arange(2)
+            s = jnp.where((rows[:, None] >= cols[None])[None, :, None], s, -1e30)
+            new = jnp.maximum(top, s.max(-1, keepdims=True))
+            p, fix = jnp.exp(s - new), jnp.exp(top - new)
+            total, acc, top = (
+                total * fix + p.sum(-1, keepdims=True),
+                acc * fix + jnp.einsum("bqhk,bkhd->bqhd", p, v),
+                new,
+            )
+            if hop < 7:
+                k, v = (lax.ppermute(y, "x", [(i, (i + 1) % 8) for i in range(8)]) for y in (k, v))
+        return acc / total
+
+    return attend(q, k, v)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P(), P(), P()),
+    lambda r: (r.f(4, 8, 8, 4), r.f(3, 3, 4, 8, s=0.2), r.f(3, 3, 8, 8, s=0.2), r.f(3, 3, 12, 4, s=0.2), r.f(4, 8)),
+)
+def unet_step(x, w_down, w_mid, w_up, time):
+    def conv(y, w, stride=1):
+        return lax.conv_general_dilated(y, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    h = jax.nn.silu(conv(x, w_down, 2))
+    h = h + jnp.concatenate([jnp.sin(time[:, :4]), jnp.cos(time[:, 4:])], -1)[:, None, None]
+    h = jax.nn.silu(conv(h, w_mid)) + h
+    up = jnp.repeat(jnp.repeat(h, 2, 1), 2, 2)
+    return x - 0.1 * conv(jnp.concatenate([up, x], -1), w_up)
+
+
+@prog(
+    (8, 1),
+    (P("y"), P(), P(), P(), P()),
+    lambda r: (r.f(8, 6, 6, 8), r.f(5, 5, 1, 8, s=0.3), r.f(8, 16, s=0.3), r.f(16, 8, s=0.3), r.f(8)),
+)
+def convnext_block(x, depth, w1, w2, gamma):
+    h = lax.conv_general_dilated(
+        x, depth, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=8
+    )
+    h = h - h.mean(-1, keepdims=True)
+    h = h / jnp.sqrt(h.var(-1, keepdims=True) + 1e-6)
+    return x + gamma * (jax.nn.gelu(h @ w1) @ w2)
+
+
+@prog((2, 4), (P("y", None, "x"), P("y"), P("y")), lambda r: (r.f(2, 3, 16), r.f(2, 3), r.i(0, 16, 2, 3, 4)))
+def beam_search_step(logits, scores, history):
+    total = (scores[..., None] + jax.nn.log_softmax(logits, -1)).reshape(2, 48)
+    best, flat = lax.top_k(total, 3)
+    beam, token = flat // 16, flat % 16
+    history = jnp.take_along_axis(history, beam[..., None], axis=1)
+    history = jnp.concatenate([history[..., 1:], token[..., None]], -1)
+    done = (token == 0).astype(f32)
+    return best / (5.0 + done), history
+
+
+@prog((8, 1), (P("y"),), lambda r: (r.f(8, 12, s=2.0),))
+def top_p_filter(logits):
+    order = jnp.sort(jax.nn.softmax(logits, -1), -1)[:, ::-1]
+    mass = jnp.cumsum(order, -1)
+    last = (mass - order < 0.8).sum(-1)
+    floor = jnp.take_along_axis(order, last[:, None] - 1, -1)
+    p = jax.nn.softmax(logits, -1)
+    kept = jnp.where(p >= floor, p, 0.0)
+    return kept / kept.sum(-1, keepdims=True), last
+
+
+@prog((2, 4), (P("y"), P("x")), lambda r: (r.f(8, 6), r.f(16, 6)))
+def vq_straight_through(z, book):
+    far = (z**2).sum(-1)[:, None] - 2 * z @ book.T + (book**2).sum(-1)[None]
+    code = jnp.argmin(far, -1)
+    q = jax.nn.one_hot(code, 16) @ book
+    commit = ((lax.stop_gradient(q) - z) ** 2).mean()
+    use = jax.nn.one_hot(code, 16).mean(0)
+    return z + lax.stop_gradient(q - z), commit, jnp.exp(-(use * jnp.log(use + 1e-10)).sum())
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.f(8, 16), r.f(8, 16)))
+def wave_leapfrog(u, before):
+    for _ in range(2):
+        lap = jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, 1) - 4 * u
+        u, before = 2 * u - before + 0.1 * lap, u
+    return u, ((u - before) ** 2).sum() / 2
+
+
+@prog((1, 8), (P(None, "x"), P(None, "x")), lambda r: (r.i(0, 2, 6, 16) * 2 - 1, r.pos(6, 16)))
+def ising_checkerboard(spin, uniform):
+    even = (jnp.arange(6)[:, None] + jnp.arange(16)[None]) % 2
+    for colour in (0, 1):
+        near = sum(jnp.roll(spin, d, a) for d in (1, -1) for a in (0, 1))
+        cost = 2 * spin * near
+        flip = (jnp.exp(-0.4 * cost.astype(f32)) > uniform) & (even == colour)
+        spin = jnp.where(flip, -spin, spin)
+    return spin, jnp.abs(spin.sum())
+
+
+@prog((2, 4), (P("x"), P("y"), P("y")), lambda r: (r.f(16, 8), r.i(0, 16, 4, 6), r.i(0, 16, 4, 6)))
+def vocab_parallel_lm(table, tokens, targets):
+    @over((2, 4), (P("x"), P("y"), P("y")), P())
+    def loss(table, tokens, targets):
+        first = lax.axis_index("x") * 4
+        own = (tokens >= first) & (tokens < first + 4)
+        x = jnp.where(own[..., None], table[jnp.clip(tokens - first, 0, 3)], 0.0)
+        x = lax.psum(x, "x")
+        logits = x @ table.T
+        top = lax.pmax(lax.stop_gradient(logits.max(-1)), "x")
+        z = lax.psum(jnp.exp(logits - top[..., None]).sum(-1), "x")
+        here = targets[..., None] == first + jnp.arange(4)
+        hit = lax.psum(jnp.where(here, logits, 0.0).sum(-1), "x")
+        return lax.pmean((jnp.log(z) + top - hit).mean(), "y")
+
+    return loss(table, tokens, targets)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, None, "x"), P(None, "x"), P()),
+    lambda r: (r.f(4, 8), r.f(4, 8, 16, s=0.3), r.f(4, 16, 8, s=0.3), r.f(4, 8, m=1.0, s=0.1)),
+)
+def four_layer_tensor_parallel(x, w1, w2, gains):
+    @over((2, 4), (P("y"), P(None, None, "x"), P(None, "x"), P()), P("y"), check_vma=False)
+    def stack(x, w1, w2, gains):
+        def layer(h, ws):
+            a, b, g = ws
+            n = h * lax.rsqrt((h**2).mean(-1, keepdims=True) + 1e-6) * g
+            return h + lax.psum(jax.nn.silu(n @ a) @ b, "x"), jnp.abs(h).mean()
+
+        return lax.scan(layer, x, (w1, w2, gains))[0]
+
+    return stack(x, w1, w2, gains)
+
+
+@prog((1, 8), (P("x"), P("x")), lambda r: (r.f(16, 16), r.f(16)))
+def conjugate_gradient(m, b):
+    @over((1, 8), (P("x"), P("x")), (P("x"), P()), check_vma=False)
+    def solve(m, b):
+        def times(v):
+            return lax.psum_scatter(m.T @ (m @ lax.all_gather(v, "x", tiled=True)), "x", tiled=True) / 16 + 2.0 * v
+
+        def dot(u, v):
+            return lax.psum((u * v).sum(), "x")
+
+        def body(state):
+            n, x, r, p, rr = state
+            q = times(p)
+            a = rr / dot(p, q)
+            x, r = x + a * p, r - a * q
+            new = dot(r, r)
+            return n + 1, x, r, r + new / rr * p, new
+
+        start = (jnp.int32(0), b * 0, b, b, dot(b, b))
+        _, x, *_, rr = lax.while_loop(lambda s: (s[0] < 4) & (s[4] > 1e-9), body, start)
+        return x, rr
+
+    return solve(m, b)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P("y"), P("x"), P("x")),
+    lambda r: (
+        r.i(-100, 100, 8, 16, dt="int8"),
+        r.i(-100, 100, 16, 16, dt="int8"),
+        r.pos(8),
+        r.pos(16),
+        r.i(-500, 500, 16),
+    ),
+)
+def int8_linear_requantised(x, w, sx, sw, bias):
+    acc = lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=i32) + bias
+    y = acc.astype(f32) * (sx[:, None] * sw[None] * 1e-3)
+    y = jax.nn.relu(y)
+    top = jnp.abs(y).max(-1, keepdims=True)
+    scale = jnp.where(top > 0, top / 127.0, 1.0)
+    return jnp.clip(jnp.round(y / scale), -128, 127).astype(i8), scale
+
+
+@prog((1, 8), (P("x"),), lambda r: (r.f(8, 16),))
+def ring_all_reduce(x):
+    @over((1, 8), (P("x"),), P("x"))
+    def reduce(x):
+        here, x = lax.axis_index("x"), x.reshape(8, 2)
+        ring = [(i, (i + 1) % 8) for i in range(8)]
+        part = lax.dynamic_slice(x, (here, 0), (1, 2))
+        for hop in range(1, 8):
+            part = lax.ppermute(part, "x", ring) + lax.dynamic_slice(x, ((here - hop) % 8, 0), (1, 2))
+        return part
+
+    return reduce(x)
+
+
+@prog((2, 2), (P("y", "x"), P("x")), lambda r: (r.pos(4, 6), r.pos(6)))
+def sinkhorn(cost, target):
+    k = jnp.exp(-cost / 0.5)
+    b = target / target.sum()
+    u, v = jnp.full((4,), 0.25), b
+    for _ in range(3):
+        u = 0.25 / (k @ v)
+        v = b / (k.T @ u)
+    plan = u[:, None] * k * v[None]
+    return plan, (plan * cost).sum()
+
+
+@prog((1, 2), (P("x"), P(), P(), P()), lambda r: (r.f(4, 6, 3), r.f(3, 12, s=0.4), r.f(4, 12, s=0.4), r.f(12)))
+def gru_unrolled(x, wx, wh, b):
+    h = jnp.zeros((4, 4))
+    for t in range(6):
+        zr, zh = x[:, t] @ wx + b, h @ wh
+        r = jax.nn.sigmoid(zr[:, :4] + zh[:, :4])
+        z = jax.nn.sigmoid(zr[:, 4:8] + zh[:, 4:8])
+        h = (1 - z) * jnp.tanh(zr[:, 8:] + r * zh[:, 8:]) + z * h
+    return h
+
+
+@prog((8, 1), (P("y"), P("y"), P("y")), lambda r: (r.f(8, 6), r.f(8, 7), r.i(0, 2, 8, 6)))
+def gae_advantages(reward, value, done):
+    @over((8, 1), (P("y"),) * 3, P("y"), check_vma=False)
+    def run(reward, value, done):
+        alive = 1.0 - done.astype(f32)
+        delta = reward + 0.99 * value[:, 1:] * alive - value[:, :-1]
+
+        def step(a, now):
+            d, go = now
+            a = d + 0.95 * 0.99 * go * a
+            return a, a
+
+        return lax.scan(step, jnp.zeros((1,)), (delta.T, alive.T), reverse=True)[1].T
+
+    a = run(reward, value, done)
+    return (a - a.mean()) / (a.std() + 1e-8)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P("x"), P("y")),
+    lambda r: (r.b(8, 16), r.b(16, 32, s=0.25), r.b(32, 4, s=0.25), r.i(0, 4, 8)),
+)
+def mlp_training_step(x, w1, w2, labels):
+    def loss(ws):
+        h = jax.nn.relu(x @ ws[0])
+        logits = (h @ ws[1]).astype(f32)
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
+
+    value, grads = jax.value_and_grad(loss)((w1, w2))
+    return value, *[(w - 0.5 * g).astype(bf16) for w, g in zip((w1, w2), grads, strict=True)]
+
+
+@prog((1, 8), (P("x"),), lambda r: (r.f(8, 6),))
+def switched_by_rank(x):
+    @over((1, 8), (P("x"),), P("x"), check_vma=False)
+    def run(x):
+        rank = lax.axis_index("x")
+        y = lax.switch(rank % 3, [jnp.sin, lambda z: z * 2.0, lambda z: jnp.exp(-z)], x)
+        return lax.cond(rank < 4, lambda z: z + lax.rev(z, (1,)), lambda z: z - 1.0, y)
+
+    return run(x)
+
+
+@prog((2, 4), (P("y"), P(), P()), lambda r: (r.f(4, 8, 4), r.f(4, m=1.0), r.f(4)))
+def synced_batch_norm(x, scale, bias):
+    @over((2, 4), (P(("y", "x")), P(), P()), (P(("y", "x")), P(), P()), check_vma=False)
+    def norm(x, scale, bias):
+        mean = lax.pmean(x.mean(0), ("y", "x"))
+        var = lax.pmean((x**2).mean(0), ("y", "x")) - mean**2
+        return (x - mean) * lax.rsqrt(var + 1e-5) * scale + bias, mean, var * 32 / 31
+
+    y, mean, var = norm(x.reshape(32, 4), scale, bias)
+    return jax.nn.relu(y).reshape(4, 8, 4), mean, var
