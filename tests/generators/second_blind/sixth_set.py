@@ -725,3 +725,195 @@ def synced_batch_norm(x, scale, bias):
 
     y, mean, var = norm(x.reshape(32, 4), scale, bias)
     return jax.nn.relu(y).reshape(4, 8, 4), mean, var
+
+
+@prog(
+    (2, 4),
+    (P(), P("y"), P("y"), P(None, "x"), P(None, "x")),
+    lambda r: (r.f(12, 8), r.i(0, 12, 24), r.i(0, 12, 24), r.f(8, 8, s=0.3), r.f(8, 8, s=0.3)),
+)
+def graph_attention_sum(nodes, src, dst, w, w_self):
+    h = nodes @ w
+    weight = jnp.exp(jnp.tanh((h[src] * h[dst]).sum(-1)))
+    total = jax.ops.segment_sum(h[src] * weight[:, None], dst, num_segments=12)
+    norm = jax.ops.segment_sum(weight, dst, num_segments=12)
+    return jax.nn.elu(total / (norm[:, None] + 1e-6) + nodes @ w_self)
+
+
+@prog((1, 8), (P("x"), P(), P()), lambda r: (r.f(16, 6), r.f(6, 6, s=0.3), r.f(3, 6)))
+def kalman_filter(obs, a, h):
+    @over((1, 8), (P("x"), P(), P()), P("x"), check_vma=False)
+    def run(obs, a, h):
+        mean, cov = jnp.zeros((2, 6)), jnp.eye(6)
+        for t in range(2):
+            mean, cov = mean @ a.T, a @ cov @ a.T + 0.1 * jnp.eye(6)
+            s = h @ cov @ h.T + jnp.eye(3)
+            d = jnp.diag(1.0 / jnp.sum(jnp.abs(s), -1))
+            for _ in range(3):
+                d = d @ (2 * jnp.eye(3) - s @ d)
+            gain = cov @ h.T @ d
+            mean = mean + (obs[:, 3 * t : 3 * t + 3] - mean @ h.T) @ gain.T
+            cov = (jnp.eye(6) - gain @ h) @ cov
+        return mean
+
+    return run(obs, a, h)
+
+
+@prog((1, 8), (P("x"),), lambda r: (r.f(8, 16),))
+def short_time_spectrum(x):
+    frames = jnp.stack([x[:, i : i + 8] for i in range(0, 9, 4)], 1)
+    n = jnp.arange(8)
+    window = 0.5 - 0.5 * jnp.cos(2 * jnp.pi * n / 8)
+    angle = 2 * jnp.pi * n[:, None] * jnp.arange(5)[None] / 8
+    re, im = (frames * window) @ jnp.cos(angle), (frames * window) @ -jnp.sin(angle)
+    power = re**2 + im**2
+    return jnp.log10(jnp.maximum(power, 1e-5)), jnp.arctan2(im, re)
+
+
+@prog((2, 4), (P("y", "x"),), lambda r: (r.i(-50, 50, 8, 16),))
+def integer_histogram(x):
+    bins = jnp.clip((x + 50) // 10, 0, 9)
+    counts = (bins[..., None] == jnp.arange(10)).astype(i32).sum((0, 1))
+    cdf = jnp.cumsum(counts)
+    level = (cdf[bins] * 255) // 128
+    return level, counts, (x & 7) ^ (x >> 1)
+
+
+@prog((8, 1), (P("y"), P("y"), P()), lambda r: (r.b(8, 4, 8), r.i(0, 4, 8), r.b(8, 6, s=0.4)))
+def last_token_pooling(h, last, w):
+    picked = jnp.take_along_axis(h, last[:, None, None], axis=1)[:, 0]
+    mask = (jnp.arange(4)[None] <= last[:, None]).astype(bf16)
+    mean = (h * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+    return (picked @ w).astype(f32), jnp.concatenate([picked, mean], -1)
+
+
+@prog((2, 4), (P("y", "x"), P("y")), lambda r: (r.f(4, 8, 6), r.i(0, 3, 4)))
+def slice_at_offset(x, start):
+    cut = jax.vmap(lambda row, s: lax.dynamic_slice(row, (s, 0), (4, 6)))(x, start)
+    put = jax.vmap(lambda row, c, s: lax.dynamic_update_slice(row, c * 2.0, (s + 1, 0)))(x, cut, start)
+    return cut, put
+
+
+@prog((1, 8), (P("x"), P(), P("x")), lambda r: (r.f(16, 4), r.f(4, 8), r.i(0, 8, 16)))
+def moe_all_to_all(x, router, bias):
+    @over((1, 8), (P("x"), P()), P("x"), check_vma=False)
+    def run(x, router):
+        gate = jax.nn.softmax(x @ router, -1)
+        best = jnp.argmax(gate, -1)
+        chosen = jax.nn.one_hot(best, 8)
+        place = (jnp.tril(jnp.ones((2, 2)), -1) @ chosen * chosen).sum(-1)
+        slots = chosen[..., None] * (place[:, None, None] == jnp.arange(2))
+        sent = jnp.einsum("tes,td->esd", slots, x)
+        got = lax.all_to_all(sent, "x", 0, 0, tiled=True)
+        scale = 1.0 + lax.axis_index("x").astype(f32)
+        back = lax.all_to_all(jnp.tanh(got * scale), "x", 0, 0, tiled=True)
+        return jnp.einsum("tes,esd->td", slots, back) * gate.max(-1, keepdims=True)
+
+    return run(x, router) + bias[:, None].astype(f32)
+
+
+@prog((2, 4), (P("y", "x"), P("x", "y")), lambda r: (r.f(8, 8), r.f(8, 8)))
+def cannon_like_matmul(a, b):
+    @over((2, 4), (P("y", "x"), P("x", "y")), P("y"), check_vma=False)
+    def dot(a, b):
+        total = jnp.zeros((4, 8))
+        for hop in range(2):
+            part = lax.psum(a @ b, "x")
+            column = (lax.axis_index("y") + hop) % 2
+            total = lax.dynamic_update_slice(total, part, (0, column * 4))
+            b = lax.ppermute(b, "y", [(0, 1), (1, 0)])
+        return total
+
+    return dot(a, b)
+
+
+@prog((2, 4), (P("x"), P("y"), P("y")), lambda r: (r.f(16, 8, s=0.5), r.i(0, 16, 4, 5), r.f(4, 5)))
+def bag_of_words_ranking(table, ids, score):
+    x = jax.nn.one_hot(ids, 16) @ table
+    weight = jax.nn.softmax(jnp.where(ids > 0, score, -1e4), -1)
+    pooled = (weight[..., None] * x).sum(1)
+    order = jnp.argsort(-(pooled @ table.T), -1)
+    gain = 1.0 / jnp.log2(2.0 + jnp.arange(16))
+    return order[:, :4], (gain[None] * (order == ids[:, :1])).sum(-1)
+
+
+@prog((1, 8), (P("x"), P("x"), P()), lambda r: (r.f(16, 6), r.f(16), r.f(6)))
+def newton_logistic(x, y, w):
+    label = (y > 0).astype(f32)
+
+    @over((1, 8), (P("x"), P("x"), P()), P(), check_vma=False)
+    def fit(x, label, w):
+        def step(_, w):
+            p = jax.nn.sigmoid(x @ w)
+            grad = lax.psum(x.T @ (p - label), "x") + 0.1 * w
+            curve = lax.psum((x**2 * (p * (1 - p))[:, None]).sum(0), "x") + 0.1
+            return w - 0.5 * grad / curve
+
+        return lax.fori_loop(0, 3, step, w)
+
+    return fit(x, label, w)
+
+
+@prog(
+    (2, 4),
+    (P("y", None, "x"), P("y", None, "x"), P(None, "x")),
+    lambda r: (r.b(2, 6, 8, 8), r.b(2, 6, 4, 8), r.i(0, 40, 2, 6)),
+)
+def rope_grouped_query(q, k, position):
+    angle = position[..., None].astype(f32) * (1000.0 ** (-jnp.arange(4) / 4.0))
+    cos, sin = (jnp.concatenate([y, y], -1)[:, :, None] for y in (jnp.cos(angle), jnp.sin(angle)))
+
+    def turn(y):
+        a, b = jnp.split(y.astype(f32), 2, axis=-1)
+        return y.astype(f32) * cos + jnp.concatenate([-b, a], -1) * sin
+
+    q, k = turn(q).reshape(2, 6, 4, 2, 8), turn(k)
+    s = jnp.einsum("btkgd,bskd->bkgts", q, k)
+    s = 20.0 * jnp.tanh(s / 20.0)
+    return jnp.where(position[:, None, None, :, None] >= position[:, None, None, None], s, -1e9).astype(bf16)
+
+
+@prog((8, 1), (P("y"), P("y")), lambda r: (r.f(8, 5), r.f(8, 5)))
+def soft_dtw(a, b):
+    cost = (a[:, :, None] - b[:, None, :]) ** 2
+    rows = [[jnp.full((8,), 1e6)] * 6 for _ in range(6)]
+    rows[0][0] = jnp.zeros((8,))
+    for i in range(1, 4):
+        for j in range(1, 4):
+            near = jnp.stack([rows[i - 1][j - 1], rows[i - 1][j], rows[i][j - 1]])
+            rows[i][j] = cost[:, i - 1, j - 1] - 0.5 * jax.nn.logsumexp(-near / 0.5, 0)
+    return rows[3][3]
+
+
+@prog(
+    (2, 2), (P("y"), P(None, "x"), P("x"), P()), lambda r: (r.f(4, 12), r.f(12, 8, s=0.3), r.f(8, 12, s=0.3), r.f(4, 6))
+)
+def vae_elbo(x, enc, dec, noise):
+    mu, log_var = jnp.split(x @ enc, 2, -1)
+    z = mu + jnp.exp(0.5 * log_var) * noise[:, :4]
+    logits = jnp.concatenate([z, jnp.ones_like(z)], -1) @ dec
+    fit = (jnp.maximum(logits, 0) - logits * jax.nn.sigmoid(x) + jnp.log1p(jnp.exp(-jnp.abs(logits)))).sum(-1)
+    kl = -0.5 * (1 + log_var - mu**2 - jnp.exp(log_var)).sum(-1)
+    return (fit + kl).mean(), z
+
+
+@prog((1, 8), (P(None, "x"), P()), lambda r: (r.f(3, 16, 6), r.f(3, 6, 6, s=0.3)))
+def associative_gated_scan(x, w):
+    gate = jax.nn.sigmoid(jnp.einsum("bnd,bde->bne", x, w))
+    a, b = gate, (1 - gate) * x
+    step = 1
+    for _ in range(2):
+        a_before = jnp.pad(a, ((0, 0), (0, 0), (step, 0)), constant_values=1.0)[..., :6]
+        b_before = jnp.pad(b, ((0, 0), (0, 0), (step, 0)))[..., :6]
+        a, b = a * a_before, b + a * b_before
+        step *= 2
+    return b
+
+
+@prog((2, 4), (P("y"), P("y"), P("x")), lambda r: (r.f(8, 6), r.i(0, 4, 8), r.f(4, 6)))
+def prototype_triplet(x, label, proto):
+    d = jnp.sqrt(((x[:, None] - proto[None]) ** 2).sum(-1) + 1e-8)
+    own = jnp.take_along_axis(d, label[:, None], 1)[:, 0]
+    others = jnp.where(jax.nn.one_hot(label, 4) > 0, jnp.inf, d).min(-1)
+    margin = jnp.maximum(own - others + 0.5, 0.0)
+    return margin.mean(), (jnp.argmin(d, -1) == label).mean(), jax.nn.relu(d - 1.0)
