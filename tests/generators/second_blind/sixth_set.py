@@ -167,19 +167,6 @@ def speculative_accept(draft_logits, target_logits, token):
     return jnp.where(accepted, token, fallback), jnp.minimum(ratio, 1.0), left
 
 
-@prog((1, 8), (P(), P("x"), P("x"), P()), lambda r: (r.f(16, 8), r.f(8, 8, 12, s=0.3), r.f(8, 12, 8, s=0.3), r.f(8, 8)))
-def moe_by_capacity(x, w_in, w_out, router):
-    gate = jax.nn.softmax(x @ router, -1)
-    top, best = gate.max(-1), jnp.argmax(gate, -1)
-    chosen = jax.nn.one_hot(best, 8)
-    place = (jnp.tril(jnp.ones((16, 16)), -1) @ chosen * chosen).sum(-1)
-    slots = chosen[:, :, None] * (place[:, None, None] == jnp.arange(3))
-    inputs = jnp.einsum("tec,td->ecd", slots, x)
-    outputs = jnp.einsum("ecf,efd->ecd", jax.nn.gelu(jnp.einsum("ecd,edf->ecf", inputs, w_in)), w_out)
-    balance = 8 * (chosen.mean(0) * gate.mean(0)).sum()
-    return jnp.einsum("tec,ecd->td", slots, outputs) * top[:, None], balance
-
-
 @prog(
     (2, 4),
     (P("y"), P(None, "x"), P(), P(None, "x"), P("x")),
@@ -502,28 +489,6 @@ def convnext_block(x, depth, w1, w2, gamma):
     return x + gamma * (jax.nn.gelu(h @ w1) @ w2)
 
 
-@prog((2, 4), (P("y", None, "x"), P("y"), P("y")), lambda r: (r.f(2, 3, 16), r.f(2, 3), r.i(0, 16, 2, 3, 4)))
-def beam_search_step(logits, scores, history):
-    total = (scores[..., None] + jax.nn.log_softmax(logits, -1)).reshape(2, 48)
-    best, flat = lax.top_k(total, 3)
-    beam, token = flat // 16, flat % 16
-    history = jnp.take_along_axis(history, beam[..., None], axis=1)
-    history = jnp.concatenate([history[..., 1:], token[..., None]], -1)
-    done = (token == 0).astype(f32)
-    return best / (5.0 + done), history
-
-
-@prog((8, 1), (P("y"),), lambda r: (r.f(8, 12, s=2.0),))
-def top_p_filter(logits):
-    order = jnp.sort(jax.nn.softmax(logits, -1), -1)[:, ::-1]
-    mass = jnp.cumsum(order, -1)
-    last = (mass - order < 0.8).sum(-1)
-    floor = jnp.take_along_axis(order, last[:, None] - 1, -1)
-    p = jax.nn.softmax(logits, -1)
-    kept = jnp.where(p >= floor, p, 0.0)
-    return kept / kept.sum(-1, keepdims=True), last
-
-
 @prog((2, 4), (P("y"), P("x")), lambda r: (r.f(8, 6), r.f(16, 6)))
 def vq_straight_through(z, book):
     far = (z**2).sum(-1)[:, None] - 2 * z @ book.T + (book**2).sum(-1)[None]
@@ -532,25 +497,6 @@ def vq_straight_through(z, book):
     commit = ((lax.stop_gradient(q) - z) ** 2).mean()
     use = jax.nn.one_hot(code, 16).mean(0)
     return z + lax.stop_gradient(q - z), commit, jnp.exp(-(use * jnp.log(use + 1e-10)).sum())
-
-
-@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.f(8, 16), r.f(8, 16)))
-def wave_leapfrog(u, before):
-    for _ in range(2):
-        lap = jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, 1) - 4 * u
-        u, before = 2 * u - before + 0.1 * lap, u
-    return u, ((u - before) ** 2).sum() / 2
-
-
-@prog((1, 8), (P(None, "x"), P(None, "x")), lambda r: (r.i(0, 2, 6, 16) * 2 - 1, r.pos(6, 16)))
-def ising_checkerboard(spin, uniform):
-    even = (jnp.arange(6)[:, None] + jnp.arange(16)[None]) % 2
-    for colour in (0, 1):
-        near = sum(jnp.roll(spin, d, a) for d in (1, -1) for a in (0, 1))
-        cost = 2 * spin * near
-        flip = (jnp.exp(-0.4 * cost.astype(f32)) > uniform) & (even == colour)
-        spin = jnp.where(flip, -spin, spin)
-    return spin, jnp.abs(spin.sum())
 
 
 @prog((2, 4), (P("x"), P("y"), P("y")), lambda r: (r.f(16, 8), r.i(0, 16, 4, 6), r.i(0, 16, 4, 6)))
@@ -689,21 +635,6 @@ def gae_advantages(reward, value, done):
     return (a - a.mean()) / (a.std() + 1e-8)
 
 
-@prog(
-    (2, 4),
-    (P("y"), P(None, "x"), P("x"), P("y")),
-    lambda r: (r.b(8, 16), r.b(16, 32, s=0.25), r.b(32, 4, s=0.25), r.i(0, 4, 8)),
-)
-def mlp_training_step(x, w1, w2, labels):
-    def loss(ws):
-        h = jax.nn.relu(x @ ws[0])
-        logits = (h @ ws[1]).astype(f32)
-        return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
-
-    value, grads = jax.value_and_grad(loss)((w1, w2))
-    return value, *[(w - 0.5 * g).astype(bf16) for w, g in zip((w1, w2), grads, strict=True)]
-
-
 @prog((1, 8), (P("x"),), lambda r: (r.f(8, 6),))
 def switched_by_rank(x):
     @over((1, 8), (P("x"),), P("x"), check_vma=False)
@@ -713,18 +644,6 @@ def switched_by_rank(x):
         return lax.cond(rank < 4, lambda z: z + lax.rev(z, (1,)), lambda z: z - 1.0, y)
 
     return run(x)
-
-
-@prog((2, 4), (P("y"), P(), P()), lambda r: (r.f(4, 8, 4), r.f(4, m=1.0), r.f(4)))
-def synced_batch_norm(x, scale, bias):
-    @over((2, 4), (P(("y", "x")), P(), P()), (P(("y", "x")), P(), P()), check_vma=False)
-    def norm(x, scale, bias):
-        mean = lax.pmean(x.mean(0), ("y", "x"))
-        var = lax.pmean((x**2).mean(0), ("y", "x")) - mean**2
-        return (x - mean) * lax.rsqrt(var + 1e-5) * scale + bias, mean, var * 32 / 31
-
-    y, mean, var = norm(x.reshape(32, 4), scale, bias)
-    return jax.nn.relu(y).reshape(4, 8, 4), mean, var
 
 
 @prog(
@@ -777,21 +696,6 @@ def integer_histogram(x):
     cdf = jnp.cumsum(counts)
     level = (cdf[bins] * 255) // 128
     return level, counts, (x & 7) ^ (x >> 1)
-
-
-@prog((8, 1), (P("y"), P("y"), P()), lambda r: (r.b(8, 4, 8), r.i(0, 4, 8), r.b(8, 6, s=0.4)))
-def last_token_pooling(h, last, w):
-    picked = jnp.take_along_axis(h, last[:, None, None], axis=1)[:, 0]
-    mask = (jnp.arange(4)[None] <= last[:, None]).astype(bf16)
-    mean = (h * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
-    return (picked @ w).astype(f32), jnp.concatenate([picked, mean], -1)
-
-
-@prog((2, 4), (P("y", "x"), P("y")), lambda r: (r.f(4, 8, 6), r.i(0, 3, 4)))
-def slice_at_offset(x, start):
-    cut = jax.vmap(lambda row, s: lax.dynamic_slice(row, (s, 0), (4, 6)))(x, start)
-    put = jax.vmap(lambda row, c, s: lax.dynamic_update_slice(row, c * 2.0, (s + 1, 0)))(x, cut, start)
-    return cut, put
 
 
 @prog((1, 8), (P("x"), P(), P("x")), lambda r: (r.f(16, 4), r.f(4, 8), r.i(0, 8, 16)))
@@ -856,10 +760,10 @@ def newton_logistic(x, y, w):
 
 @prog(
     (2, 4),
-    (P("y", None, "x"), P("y", None, "x"), P(None, "x")),
+    (P("y", None, "x"), P("y", None, "x"), P("y")),
     lambda r: (r.b(2, 6, 8, 8), r.b(2, 6, 4, 8), r.i(0, 40, 2, 6)),
 )
-def rope_grouped_query(q, k, position):
+def rope_soft_capped(q, k, position):
     angle = position[..., None].astype(f32) * (1000.0 ** (-jnp.arange(4) / 4.0))
     cos, sin = (jnp.concatenate([y, y], -1)[:, :, None] for y in (jnp.cos(angle), jnp.sin(angle)))
 
@@ -910,10 +814,185 @@ def associative_gated_scan(x, w):
     return b
 
 
-@prog((2, 4), (P("y"), P("y"), P("x")), lambda r: (r.f(8, 6), r.i(0, 4, 8), r.f(4, 6)))
-def prototype_triplet(x, label, proto):
-    d = jnp.sqrt(((x[:, None] - proto[None]) ** 2).sum(-1) + 1e-8)
-    own = jnp.take_along_axis(d, label[:, None], 1)[:, 0]
-    others = jnp.where(jax.nn.one_hot(label, 4) > 0, jnp.inf, d).min(-1)
-    margin = jnp.maximum(own - others + 0.5, 0.0)
-    return margin.mean(), (jnp.argmin(d, -1) == label).mean(), jax.nn.relu(d - 1.0)
+@prog((2, 4), (P("y"), P(None, "x"), P("x")), lambda r: (r.b(8, 16), r.b(16, 32, s=0.25), r.b(32, 4, s=0.25)))
+def mlp_mse_step(x, w1, w2):
+    def loss(ws):
+        h = jax.nn.relu(x @ ws[0])
+        return (((h @ ws[1]).astype(f32) - 1.0) ** 2).mean()
+
+    value, grads = jax.value_and_grad(loss)((w1, w2))
+    return value, *[(w - 0.5 * g).astype(bf16) for w, g in zip((w1, w2), grads, strict=True)]
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P(), P(), P()),
+    lambda r: (r.f(4, 6, 8), r.f(4, 8, 8, s=0.3), r.f(4, 8, 16, s=0.3), r.f(4, 16, 8, s=0.3), r.f(4, 8, m=1.0, s=0.1)),
+)
+def four_layer_scan(x, w_mix, w_in, w_out, gain):
+    def layer(h, ws):
+        mix, a, b, g = ws
+        n = h * lax.rsqrt((h**2).mean(-1, keepdims=True) + 1e-6) * g
+        s = jax.nn.softmax(jnp.einsum("btd,de,bse->bts", n, mix, n) / 3.0, -1)
+        h = h + s @ n
+        return h + jax.nn.relu(h @ a) @ b, None
+
+    return lax.scan(layer, x, (w_mix, w_in, w_out, gain))[0]
+
+
+@prog((1, 8), (P(None, "x"), P()), lambda r: (r.f(6, 16), r.pos(6)))
+def exponential_averages(x, w):
+    def step(carry, now):
+        mean, sq = carry
+        value, weight = now
+        mean = 0.8 * mean + 0.2 * value * weight
+        sq = 0.9 * sq + 0.1 * (value - mean) ** 2
+        return (mean, sq), (value - mean) / jnp.sqrt(sq + 0.1)
+
+    state, outs = (jnp.zeros(16), jnp.ones(16)), []
+    for t in range(6):
+        state, out = step(state, (x[t], w[t]))
+        outs.append(out)
+    return jnp.stack(outs), state[1]
+
+
+@prog((8, 1), (P("y"), P()), lambda r: (r.f(8, 6), r.f(6, 6, s=0.4)))
+def fixed_point_while(x, w):
+    w = 0.5 * (w + w.T) / 3.0
+
+    def body(state):
+        n, z, _ = state
+        new = jnp.tanh(x @ w + z @ w)
+        return n + 1, new, jnp.abs(new - z).max()
+
+    n, z, gap = lax.while_loop(
+        lambda s: (s[0] < 6) & (s[2] > 1e-7), body, (jnp.int32(0), jnp.zeros((8, 6)), jnp.float32(1))
+    )
+    return z, n, gap
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.f(8, 16), r.f(8, 16)))
+def loop_of_stencils(u, force):
+    def body(i, u):
+        pad = jnp.pad(u, 1)
+        lap = pad[:-2, 1:-1] + pad[2:, 1:-1] + pad[1:-1, :-2] + pad[1:-1, 2:] - 4 * u
+        return u + 0.1 * lap + jnp.where(i < 2, 0.05, 0.0) * force
+
+    for i in range(3):
+        u = body(i, u)
+    return u, (u**2).mean()
+
+
+@prog((1, 8), (P("x"), P("x"), P("x")), lambda r: (r.f(16, 4), r.f(16, 4), r.i(0, 4, 16)))
+def barlow_and_supcon(a, b, label):
+    a, b = ((y - y.mean(0)) / jnp.sqrt(y.var(0) + 1e-4) for y in (a, b))
+    c = a.T @ b / 16
+    off = 1 - jnp.eye(4)
+    barlow = ((jnp.diagonal(c) - 1) ** 2).sum() + 0.01 * (c**2 * off).sum()
+    same = (label[:, None] == label[None]).astype(f32) * (1 - jnp.eye(16))
+    s = a @ b.T / 2.0
+    logp = s - jax.nn.logsumexp(jnp.where(jnp.eye(16) > 0, -1e9, s), -1, keepdims=True)
+    return barlow, -(same * logp).sum(-1) / jnp.maximum(same.sum(-1), 1)
+
+
+@prog((2, 4), (P("y", "x"), P("x")), lambda r: (r.i(-127, 128, 8, 16, dt="int8"), r.i(-127, 128, 16, 8, dt="int8")))
+def int8_blocks_of_scale(x, w):
+    blocks = x.reshape(8, 4, 4).astype(f32)
+    top = jnp.abs(blocks).max(-1, keepdims=True)
+    exponent = jnp.exp2(jnp.floor(jnp.log2(jnp.maximum(top, 1.0))) - 2.0)
+    q = jnp.clip(jnp.round(blocks / exponent), -7, 7) * exponent
+    return q.reshape(8, 16) @ w.astype(f32), exponent[..., 0]
+
+
+@prog(
+    (2, 2), (P("y", None, "x"), P("y", None, "x"), P("y")), lambda r: (r.f(2, 6, 4, 8), r.f(2, 6, 4, 8), r.f(2, 6, 6))
+)
+def retention_decay(q, k, bias):
+    gamma = 1.0 - 2.0 ** (-2.0 - jnp.arange(4.0))
+    gap = jnp.arange(6)[:, None] - jnp.arange(6)[None]
+    decay = jnp.where(gap >= 0, gamma[:, None, None] ** gap.astype(f32), 0.0)
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * decay + bias[:, None]
+    return s / jnp.maximum(jnp.abs(s.sum(-1, keepdims=True)), 1.0)
+
+
+@prog((1, 8), (P("x"), P("x")), lambda r: (r.f(32, 3), r.f(32, 3)))
+def procrustes_power(a, b):
+    a, b = a - a.mean(0), b - b.mean(0)
+    h = a.T @ b
+    x = h / jnp.sqrt((h**2).sum())
+    for _ in range(4):
+        x = 1.5 * x - 0.5 * x @ x.T @ x
+    return ((a @ x - b) ** 2).sum(-1), x
+
+
+@prog((2, 4), (P("y"), P("y"), P("x")), lambda r: (r.f(8, 8), r.i(0, 5, 8), r.f(8, 12, s=0.3)))
+def dropout_and_clip(x, seed, w):
+    mask = ((seed[:, None] * 7 + jnp.arange(8)[None] * 3) % 5) != 0
+    h = jnp.where(mask, x / 0.8, 0.0) @ w
+    norm = jnp.sqrt((h**2).sum(-1, keepdims=True))
+    h = h * jnp.minimum(1.0, 2.0 / jnp.maximum(norm, 1e-6))
+    return h, (norm > 2.0).sum()
+
+
+@prog((2, 4), (P("y"), P(None, "x"), P("x", None)), lambda r: (r.f(4, 8), r.f(8, 8, s=0.4), r.f(8, 8, s=0.4)))
+def megatron_shard_map_grad(x, w1, w2):
+    @over((2, 4), (P("y"), P(None, "x"), P("x", None)), P("y"))
+    def forward(x, w1, w2):
+        return lax.psum(jnp.tanh(x @ w1) @ w2, "x")
+
+    return jax.grad(lambda ws: (forward(x, *ws) ** 2).mean())((w1, w2))
+
+
+@prog((2, 4), (P(("y", "x")),), lambda r: (r.f(16, 6),))
+def reduce_scatter_then_gather(g):
+    @over((2, 4), (P(("y", "x")),), (P(("y", "x")), P()), check_vma=False)
+    def run(g):
+        flat = g.reshape(12)
+        part = lax.psum_scatter(jnp.pad(flat, (0, 4)), "x", scatter_dimension=0, tiled=True)
+        part = lax.psum(part, "y") / 8.0
+        norm = lax.psum((part**2).sum(), "x")
+        part = part * lax.rsqrt(norm + 1e-6)
+        whole = lax.all_gather(part, "x", tiled=True)[:12].reshape(2, 6)
+        return g - 0.1 * whole, norm
+
+    return run(g)
+
+
+@prog((1, 8), (P("x"),), lambda r: (r.f(16, 4),))
+def exclusive_prefix_over_devices(x):
+    @over((1, 8), (P("x"),), (P("x"), P("x")))
+    def run(x):
+        here = lax.axis_index("x")
+        total = x.sum(0)
+        for hop in (1, 2, 4):
+            moved = lax.ppermute(total, "x", [(i, i + hop) for i in range(8 - hop)])
+            total = jnp.where(here >= hop, total + moved, total)
+        before = total - x.sum(0)
+        return jnp.cumsum(x, 0) + before, jnp.where(here % 2 == 0, x, -x)
+
+    return run(x)
+
+
+@prog((2, 4), (P("y", "x"), P()), lambda r: (r.f(8, 8), r.f(8)))
+def gram_cholesky_steps(x, b):
+    a = x.T @ x + 8 * jnp.eye(8)
+    rows = []
+    for i in range(3):
+        col = a[:, i] / jnp.sqrt(a[i, i])
+        a = a - col[:, None] * col[None]
+        rows.append(col)
+    low = jnp.stack(rows, 1)
+    return low.T @ b, low
+
+
+@prog((2, 4), (P("y", None, "x"), P("x"), P()), lambda r: (r.b(2, 8, 16), r.b(16, 16, s=0.25), r.b(4, 16)))
+def causal_conv_gate(x, w, taps):
+    past = jnp.pad(x, ((0, 0), (3, 0), (0, 0)))
+    mixed = sum(past[:, i : i + 8] * taps[i] for i in range(4))
+    return (jax.nn.silu(mixed) * jax.nn.sigmoid(x)) @ w
+
+
+@prog((1, 8), (P("x"), P()), lambda r: (r.f(8, 12), r.i(0, 12, 5)))
+def embedding_bag_mean(table, ids):
+    rows = table.T[ids]
+    return rows.max(0) - rows.min(0), jnp.sort(rows, 0)[2]
