@@ -6,6 +6,7 @@ from tests.generators.second_blind import (
     fifth_set,
     fourth_set,
     signals,
+    sixth_set,
     tables,
     third_set,
     training,
@@ -13,12 +14,12 @@ from tests.generators.second_blind import (
 )
 from tests.generators.second_blind.made import ALL
 
-THIRD, FOURTH, FIFTH = (
+THIRD, FOURTH, FIFTH, SIXTH = (
     [name for name, made in ALL.items() if made.__module__ == own.__name__]
-    for own in (third_set, fourth_set, fifth_set)
+    for own in (third_set, fourth_set, fifth_set, sixth_set)
 )
-"""The programs of the third, of the fourth and of the fifth set."""
-SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH}]
+"""The programs of the third, of the fourth, of the fifth and of the sixth set."""
+SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH, *SIXTH}]
 """The programs of the second set."""
 
 __all__ = [
@@ -26,12 +27,14 @@ __all__ = [
     "FIFTH",
     "FOURTH",
     "SECOND",
+    "SIXTH",
     "THIRD",
     "attention",
     "collectives",
     "fifth_set",
     "fourth_set",
     "signals",
+    "sixth_set",
     "tables",
     "third_set",
     "training",
