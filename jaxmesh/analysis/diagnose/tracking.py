@@ -241,8 +241,10 @@ class Track:
 
     def _in_other_form(self, op: Op, copies: Copies, rounding: float, carried: float) -> HeldValue | None:
         """Explains the result of a function that TTNN has in another form than the program."""
-        apart = distance_of_forms(op)
-        return self.pool.explain(copies, rounding, max(carried, apart / GROWTH), kinds=()) if apart else None
+        if not distance_of_forms(op):
+            return None
+        size = max(float(np.max(np.abs(as_numbers(x)), initial=0.0)) for x in copies.values())
+        return self.pool.explain(copies, rounding, max(carried, _error_of_forms(op, size)), kinds=())
 
     def carried(self, value: Value, unit: float) -> tuple[float, float]:
         """Returns the largest rounding unit in the history of a value, and the largest error of the operands."""
@@ -333,6 +335,8 @@ class Track:
         rounding, carried = self.units.get(value, 0.0), self.carried(value, 0.0)[1]
         if known is not None and self.pool.same[known.number] == wanted:
             carried = max(carried, known.error)
+        elif value in self.producers:
+            carried = max(carried, _error_of_forms(self.producers[value][1], self.pool.scale(wanted)))
         limit = self.pool.limit(wanted, rounding, carried)
         exact = self.pool.limit(wanted, self.pool.unit(wanted), 0.0)
         if on_devices and declared is None:
@@ -372,6 +376,12 @@ class Track:
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""
         return [v for v in self.operands(op) if any(e.partial for e in self.held(v))]
+
+
+def _error_of_forms(op: Op, size: float) -> float:
+    """Returns the error of the operands that explains another form of a function: where its results are small, too,
+    the forms differ by as much."""
+    return distance_of_forms(op) / GROWTH / (min(1.0, size) or 1.0)
 
 
 def track(stage: StageProgram, reference: Reference, pool: Globals, placed: Sequence[Any]) -> Track:

@@ -470,6 +470,25 @@ def test_the_function_of_another_form_is_less_precise() -> None:
     assert found.cause.startswith("ttir.gelu has another form of the function than the program")
 
 
+def test_another_form_of_a_function_with_small_results_is_not_wrong() -> None:
+    """The forms differ by 4.7e-4 of one, which is 3e-3 of results that are at most 0.17."""
+
+    def below(x: Any, most: Any, approximate: bool) -> Any:
+        return jax.nn.gelu(x - most(x, 0), approximate=approximate)
+
+    x = jnp.ones((64, 16))
+    program = jax.jit(lambda x: below(x, jnp.max, True)).lower(x).as_text("stablehlo")
+
+    def compiled(most: Any) -> str:
+        return jm.jit(lambda x: below(x, most, False)).trace(x).as_text()
+
+    for seed in range(3):
+        found = jm.diagnose({"shlo_frontend": program, "ttir": compiled(jnp.max)}, seed=seed)
+        assert (found.verdict, found.op) == ("less precise", "ttir.gelu")
+        found = jm.diagnose({"shlo_frontend": program, "ttir": compiled(jnp.min)}, seed=seed)
+        assert (found.verdict, found.op) == ("wrong", "ttir.min")
+
+
 def test_an_error_is_larger_than_what_another_form_of_a_function_changes() -> None:
     def fun(x: Any, u: Any, m: Any, *, approximate: bool) -> Any:
         return m + 0.1 * jax.nn.gelu(x, approximate=approximate) + 1e-4 * u.T
