@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.movements import NAMES, does_nothing, is_movement
+from jaxmesh.analysis.diagnose.movements import NAMES, does_nothing, is_collective, is_movement
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Replay
@@ -169,7 +169,7 @@ def passes_on(op: Op, replay: Replay) -> bool:
     """Returns True for an operation whose result equals an operand, unless it moves elements: it may be another one."""
     types, held = replay.stage.text.program.types, [replay.copies(v) for v in op.results]
     read = [replay.copies(v) for v in op.used if types[v].kind == "tensor"]
-    is_step = not is_movement(op) or does_nothing(op, types)
+    is_step = not is_movement(op) or is_collective(op) or does_nothing(op, types)
     pairs = ((x, y) for x in held for y in read if x[min(x)].size == y[min(y)].size)
     return is_step and any(_are_alike(x, y) for x, y in pairs)
 
