@@ -12,6 +12,7 @@ from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.program import Op
 from jaxmesh.frontends.stablehlo.call import enum_of
+from jaxmesh.frontends.stablehlo.reductions import kind_of
 
 ALIKE = 6
 """The most values of one place."""
@@ -58,12 +59,14 @@ class Places:
         alike = [n for n in self._by_place.get(key, ()) if is_alike(op, values[n].op) and _index(values[n]) == index]
         kinds = {values[n].op for n in alike}
         beside = [n for n in self._ops.get(key, ()) if any(is_alike(ops[n], kind) for kind in kinds)]
-        own, same = [n for n in beside if ops[n].name == op.name], [n for n in alike if self._is_same(op, n)]
+        own, same = [n for n in beside if ops[n].name == op.name], [n for n in alike if self.is_same(op, n)]
         return (own, same) if len(own) == len(same) else (beside, alike)
 
-    def _is_same(self, op: Op, number: int) -> bool:
-        """Returns True for a comparison of the same direction."""
+    def is_same(self, op: Op, number: int) -> bool:
+        """Returns True for a comparison of the same direction, and a reduction by the same operation."""
         value = self.track.reference.values[number]
+        if value.op == "stablehlo.reduce":
+            return kind_of(value.value.owner) == short_name(op)
         return value.op.endswith(".compare") and enum_of(
             value.value.owner, "comparison_direction"
         ).lower() == short_name(op)

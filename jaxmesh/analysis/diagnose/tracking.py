@@ -215,7 +215,11 @@ class Track:
             placement = (*(declared or ()), *((),) * self.pool.arrays[number].ndim)[: self.pool.arrays[number].ndim]
             return HeldValue(self.pool.same[number], placement)
         _, op = made
-        unit = min(unit, EXACT) if is_predicate(op) else unit
+        types = self.stage.text.program.types
+        # What only moves has the roundings of its operand.
+        is_step = is_movement(op) and not has_trait(op.name, Trait.REDUCES)
+        keeps = is_step and types[op.used[0]].dtype == types[value].dtype
+        unit = min(unit, EXACT) if keeps or is_predicate(op) else unit
         rounding, carried = self.carried(value, unit)
         self.units[value] = rounding
         # Parts of a reduction, moved, stay parts, whatever whole value is equal to them.

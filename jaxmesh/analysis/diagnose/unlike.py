@@ -104,11 +104,11 @@ class EarlierProver(Prover):
 
     def is_counted(self, number: int, change: Correction) -> bool:
         """Returns True for a change to another kind of operation where the program has as many of the kind."""
-        op, is_kind = change.proposal.op, "in its place" in change.words
-        if is_alike(op, "stablehlo.reduce") or is_alike(op, "stablehlo.compare"):
-            # The body of a reduction, or the direction of a comparison, says which it is.
-            return False
-        return is_kind and bool(op.used) and self.proposals.places.exactly(number, op, 0) is not None
+        op = change.proposal.op
+        found = self.proposals.places.exactly(number, op, 0) if op.used and "in its place" in change.words else None
+        # The body of a reduction, or the direction of a comparison, says which it is.
+        is_open = is_alike(op, "stablehlo.reduce") or is_alike(op, "stablehlo.compare")
+        return found is not None and (not is_open or self.proposals.places.is_same(op, found))
 
     def is_idle(self, op: Op) -> bool:
         """Returns True for a movement that does nothing; no compiler prints it, so it stands for something else."""
@@ -178,9 +178,11 @@ class _Otherwise:
     def values(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the values that the text lacks in the place of a result that the right text lacks; in a loop, of all
         iterations, of which each lacks as many."""
-        is_doubtful = number in self.lacking or self.prover.is_idle(op)
-        rows = list(self.missing.in_place(number, op, self.kinds) if is_doubtful else ())
-        later, ops = self.prover.proposals.alike(number)[1:], self.prover.track.stage.text.program.ops
+        is_idle, ops = self.prover.is_idle(op), self.prover.track.stage.text.program.ops
+        later = self.prover.proposals.alike(number)[1:]
+        # The text may have the value of an operation that is left out elsewhere, too.
+        pools = [self.missing] * (number in self.lacking or is_idle) + [self.known] * (is_idle and not later)
+        rows = [p for pool in pools for p in pool.in_place(number, op, self.kinds)]
         count, rest = divmod(len(rows), len(later) + 1)
         for at in range(len(rows) if rest else count):
             others = [] if rest else rows[at + count :: count]
