@@ -36,7 +36,7 @@ _TURNED = {"gt": "lt", "ge": "le"}
 class EarlierText:
     """The values that devices hold in a right text, each with whether it depends on no argument."""
 
-    def __init__(self, values: Iterable[tuple[Copies, bool]], calls: Sequence[_Call] = ()) -> None:
+    def __init__(self, values: Iterable[tuple[Copies, bool]], calls: Sequence[_Performed] = ()) -> None:
         self._calls = calls
         self._by_size = defaultdict[int, list[tuple[Array, Copies, bool]]](list)
         for copies, is_number in values:
@@ -59,7 +59,7 @@ class EarlierText:
             numbers.append(value.operation is not None and all(numbers[n] for n in value.operands))
             found.append(({c: blocks[tuple(c[i] for i in at)] for c in coordinates}, numbers[-1]))
         rows = [(v, copies) for v, (copies, _) in zip(reference.values, found, strict=True)]
-        return cls(found, [_Call(_name(v), [found[n][0] for n in v.operands], copies) for v, copies in rows])
+        return cls(found, [_Performed(_name(v), [found[n][0] for n in v.operands], copies) for v, copies in rows])
 
     def also(self, values: Iterable[Copies]) -> EarlierText:
         """Returns these values and others, which depend on arguments."""
@@ -112,14 +112,14 @@ class EarlierText:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _Performed:
     """An operation on devices: its name, its operands, and its result."""
 
     name: str
     operands: Sequence[Copies]
     result: Copies
 
-    def is_alike(self, other: _Call) -> bool:
+    def is_alike(self, other: _Performed) -> bool:
         """Returns True if an operation is of the same kind, reads the same values, and makes the same one."""
         (kind, orders), (known, (read, *_)) = (_in_one_order(c.name, c.operands) for c in (self, other))
         if kind != known or len(orders[0]) != len(read):
@@ -129,22 +129,22 @@ class _Call:
 
 
 def _in_one_order(name: str, operands: Sequence[Copies]) -> tuple[str, list[list[Copies]]]:
-    """Returns the kind of an operation of any dialect, and its operands in each order in which it may read them."""
+    """Returns the kind of an operation of any dialect, and the orders of operands that mean the same."""
     short = name.rpartition(".")[2]
     kind, read = _KINDS.get(short, short), list(operands)
     orders = [read[::-1]] if kind in _TURNED else [read, read[::-1]] if kind in _COMMUTES else [read]
     return _TURNED.get(kind, kind), orders
 
 
-def _calls(rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, _Call]:
+def _calls(rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, _Performed]:
     """Returns the operations that make few numbers of tensors, by number."""
-    types, found = replay.stage.text.program.types, dict[int, _Call]()
+    types, found = replay.stage.text.program.types, dict[int, _Performed]()
     for number, op in rows:
         tensors = [v for v in op.used if types[v].kind == "tensor"]
         if tensors and not is_movement(op) and [types[v].kind for v in op.results] == ["tensor"]:
             (made,) = (replay.copies(v) for v in op.results)
             if not informative(made[min(made)]):
-                found[number] = _Call(op.name, [replay.copies(v) for v in tensors], made)
+                found[number] = _Performed(op.name, [replay.copies(v) for v in tensors], made)
     return found
 
 

@@ -176,8 +176,8 @@ class _Otherwise:
         return self.prover.changes.of(number, op, alone=True) if is_new else iter(())
 
     def values(self, number: int, op: Op) -> Iterator[Correction]:
-        """Yields the values that the text lacks in the place of a result that the right text lacks; in a loop, of all
-        iterations, of which each lacks as many."""
+        """Yields the values that the text lacks in the place of a result that the right text lacks; in a loop that
+        lacks as many in each iteration, one for each."""
         is_idle, ops = self.prover.is_idle(op), self.prover.track.stage.text.program.ops
         later = self.prover.proposals.alike(number)[1:]
         # The text may have the value of an operation that is left out elsewhere, too.
