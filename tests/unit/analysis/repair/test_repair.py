@@ -77,6 +77,7 @@ def test_a_wrong_program_is_partitioned(monkeypatch: pytest.MonkeyPatch, tmp_pat
     np.testing.assert_allclose(gradient, X[::-1] * (1 - np.tanh(X) ** 2), rtol=1e-4, atol=1e-5)
     assert {p.name for p in found.save(tmp_path)} >= {"repaired.mlir", "repair.txt", "ttir.mlir"}
     assert (tmp_path / "repaired.mlir").read_text() == found.text
+    assert "wrong before, right after" in (tmp_path / "repair.txt").read_text()
     for shown in (str(found), found._repr_html_()):
         assert "wrong before, right after" in shown
         assert "among devices" in shown
