@@ -143,5 +143,5 @@ def _source(line: str) -> tuple[str, str]:
     if match is None:
         return shorten(line, 80), ""
     file, number = match[1], int(match[2])
-    name = shorten(file.replace("\\", "/").rpartition("/")[2], 40)
+    name = shorten(file.rpartition("/")[2], 40)
     return f"{name}:{number}", source_code(file, number).strip()

@@ -325,6 +325,11 @@ def test_lower_takes_the_keywords_of_jax() -> None:
         assert "stablehlo" in f.trace(X).lower(lowering_platforms=("cpu",)).as_text()
 
 
+def test_jax_lowers_a_program_of_keywords() -> None:
+    program = jm.jit(lambda x, *, y: x - y, mesh=LINE).lower(X, y=3 * X)
+    np.testing.assert_array_equal(program.lower_with_jax().compile()(X, y=3 * X), X - 3 * X)
+
+
 def test_attributes_of_the_function() -> None:
     theirs, mine = both(scaled)
     assert mine.__name__ == theirs.__name__

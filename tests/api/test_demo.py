@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,15 @@ def test_verbose_prints_what_the_files_hold(
     printed = capsys.readouterr().out
     for name in ("ttir.mlir", "ttnn.mlir", "report.txt"):
         assert (tmp_path / name).read_text().strip() in printed
+
+
+@pytest.mark.slow
+def test_the_screen_counts_the_bytes_of_the_fullest_device(outcome: DemoOutcome) -> None:
+    sums: Counter[Any] = Counter()
+    for holding in outcome.holdings:
+        sums[holding.coordinate] += holding.nbytes
+    assert len(sums) == outcome.mesh.devices.size > 1
+    assert f"at most {max(sums.values()):,} bytes on each device" in report.summary(outcome)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.explain import Explanation, Move, Row, explain
+from jaxmesh.analysis.explain.records import ENDS, by_line
 from jaxmesh.cli import main
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import remarks
@@ -336,6 +337,11 @@ def test_lines_are_the_users() -> None:
     (psum,) = rows_of(e, "psum_invariant")
     assert f"test_explain.py:{first + 2}" in psum.line
     assert all(f"test_explain.py:{first + 1}" in r.line for r in rows_of(e, "distribute_tensor"))
+
+
+def test_results_are_the_last_line() -> None:
+    lines = by_line(reversed(explained(matmul, (4, 8), (8, 6)).rows))
+    assert [line.line for line in lines].index(ENDS[1]) == len(lines) - 1 > 0
 
 
 def test_replicated_values_are_full_on_each_device() -> None:

@@ -169,6 +169,14 @@ def test_a_folder_of_ours_is_written_anew(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "notes.txt").read_text() == "mine"
 
 
+def test_a_program_in_another_language_stays_while_its_numbers_do(tmp_path: Path) -> None:
+    export(tmp_path, mixed_case())
+    for scale, kept in ((1.0, True), (2.0, False)):
+        export(tmp_path, mixed_case(scale=scale), texts={"main.cpp": "int\n"}, python=False)
+        assert (tmp_path / "main.py").exists() is kept
+        assert (tmp_path / "main.cpp").exists()
+
+
 def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("mine")
     (tmp_path / "utils.py").write_text("mine")

@@ -299,3 +299,15 @@ def test_mesh_tensor_is_a_pytree() -> None:
     assert isinstance(again, jm.MeshTensor)
     composer = ttnn.concat_mesh_to_tensor_composer(device, 0)
     assert ttnn.aggregate_tensor(again, composer).tolist() == (np.arange(16.0) + 1).tolist()
+
+
+@pytest.mark.parametrize("dims", [[0, 1], [1, 0]])
+def test_shards_are_joined_in_a_program_by_another_shape_than_the_mesh(dims: list[int]) -> None:
+    device, shape = ttnn.open_mesh_device((2, 4)), ttnn.MeshShape([4, 2])
+    mapper = ttnn.create_mesh_mapper(device, ttnn.MeshMapperConfig([S(0), S(1)], shape))
+    composer = ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig(dims, shape))
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    got = jm.jit(lambda x: ttnn.aggregate_tensor(ttnn.distribute_tensor(x, mapper), composer) * 2, mesh=device.mesh)(x)
+    blocks = [[x[2 * i : 2 * i + 2, 4 * j : 4 * j + 4] for j in range(2)] for i in range(4)]
+    wanted = np.block(blocks if dims == [0, 1] else [list(row) for row in zip(*blocks, strict=True)])
+    np.testing.assert_array_equal(got, wanted * 2)

@@ -124,6 +124,7 @@ def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
         (lambda t, d: t.to(3), jm.errors.ArgumentTypeError, "mesh device"),
         (lambda t, d: t.to(), jm.errors.ArgumentTypeError, "got None"),
         (lambda t, d: t.to(d, 5), jm.errors.ArgumentTypeError, "mem_config"),
+        (lambda t, d: t.to(d, None, mem_config=None), jm.errors.ArgumentTypeError, "is called as"),
         (lambda t, d: t.to(ttnn.bfloat16, d), jm.errors.ArgumentTypeError, "is called as"),
         (lambda t, d: t.to(ttnn.TILE_LAYOUT, memory_config=None), jm.errors.ArgumentTypeError, "is called as"),
         (lambda t, d: t.to(ttnn.bfloat8_b), jm.UnsupportedError, "block float"),

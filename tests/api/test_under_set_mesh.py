@@ -121,3 +121,13 @@ def test_a_text_with_other_axes_is_read_under_set_mesh() -> None:
                 read = jm.from_mlir(text).lower()
                 np.testing.assert_array_equal(np.asarray(read.compile()(x)), expected)
                 assert len(read.record(x).entries) > 1
+
+
+@pytest.mark.parametrize(("own", "context"), [("in order", "explicit"), ("explicit", "in order")])
+def test_a_program_has_the_axis_types_of_the_context(own: str, context: str) -> None:
+    made, x = meshes(), np.arange(64, dtype=np.float32).reshape(8, 8)
+    doubled = jm.jit(lambda v: jm.shard_to_full(jm.full_to_shard(v, P("data")) * 2, P("data")), mesh=made[own])
+    with jax.set_mesh(made[context]):
+        got = doubled(x)
+    assert got.sharding.mesh.axis_types == made[context].axis_types
+    np.testing.assert_array_equal(got, x * 2)

@@ -209,6 +209,12 @@ def test_a_page_is_one_file(tmp_path: Path) -> None:
     assert len(text) < 700_000
 
 
+def test_copies_that_a_traced_program_makes_of_a_result_are_replicated() -> None:
+    doubled = jm.jit(lambda x: jm.full_to_shard(x * 2, P()) + 1, mesh=jm.make_mesh((2, 4)))
+    (line,) = [x for x in str(jm.visualize(doubled.trace(jnp.ones((4, 8))))).splitlines() if "mesh_shard" in x]
+    assert "replicated" in line
+
+
 def test_a_traced_program_folds_too() -> None:
     def f(x: Any) -> Any:
         for i in range(30):

@@ -79,8 +79,7 @@ def apart(a: Array, b: Array) -> Apart:
 def same_bits(a: Array, b: Array) -> bool:
     """Returns True if all bits of two arrays of one shape and dtype are equal."""
     x, y = _bits(a).reshape(-1), _bits(b).reshape(-1)
-    wide = x.size % 8 == 0 and x.size > 0
-    return np.array_equal(x.view(np.uint64), y.view(np.uint64)) if wide else np.array_equal(x, y)
+    return np.array_equal(x.view(np.uint64), y.view(np.uint64)) if x.size % 8 == 0 else np.array_equal(x, y)
 
 
 def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:

@@ -152,13 +152,10 @@ def _padded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
 
 def _with_edges(x: Any, value: Any, edges: Sequence[tuple[int, int]]) -> Any:
     for dim, (low, high) in enumerate(edges):
-        size = x.shape[dim]
-        x = _lax.slice_in_dim(
-            x, min(max(0, -low), size), max(min(size, size + high), min(max(0, -low), size)), axis=dim
-        )
         ends = [jnp.broadcast_to(value, (*x.shape[:dim], max(0, n), *x.shape[dim + 1 :])) for n in (low, high)]
         parts = [p for p in (ends[0], x, ends[1]) if p.shape[dim]]
         x = parts[0] if len(parts) == 1 else _lax.concatenate(parts, dim) if parts else x
+        x = _lax.slice_in_dim(x, max(0, -low), x.shape[dim] - max(0, -high), axis=dim)
     return x
 
 

@@ -167,7 +167,7 @@ def _match_centred(node: Node, dims: Dims) -> Node | None:
 
 
 def _last_dims(frame: Shape, dims: Sequence[int]) -> int:
-    """Returns the number of trailing dims that are reduced, except dims of size 1; None if it reduces others."""
+    """Returns the number of trailing dims that are reduced, except dims of size 1; 0 if it reduces others."""
     if not dims:
         return 0
     first = min(dims)

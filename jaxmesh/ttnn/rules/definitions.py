@@ -98,7 +98,7 @@ def _occurrence(given: Given, op: TtnnOp, operands: Sequence[Form | None]) -> Oc
 
 
 def _type(form: Form) -> Type:
-    return Type(form.shape, as_dtype(F32 if form.dtype in BLOCKS else form.dtype), tile=form.is_tile, host=form.host)
+    return Type(form.shape, as_dtype(F32 if form.dtype in BLOCKS else form.dtype), tile=form.is_tile)
 
 
 def _result(

@@ -28,6 +28,7 @@ def conv_pairs(height: int, kernel: int, stride: int) -> int:
 
 
 CASES: list[tuple[str, list[Shape], list[Shape], dict[str, Any], Work]] = [
+    ("dump_tensor", [(4, 8)], [], {}, Work()),
     ("matmul", [(3, 5, 7), (7, 4)], [(3, 5, 4)], {}, Work(products=2 * 3 * 5 * 7 * 4)),
     ("matmul", [(7, 5), (4, 7)], [(5, 4)], {"transpose_a": True, "transpose_b": True}, Work(products=2 * 5 * 7 * 4)),
     ("matmul", [(7,), (7, 4)], [(4,)], {"transpose_a": True}, Work(products=2 * 7 * 4)),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxmesh.analysis.record.metrics import apart, pcc
+from jaxmesh.analysis.record.metrics import apart, pcc, tolerance
 
 
 def test_pcc_is_that_of_comp_pcc() -> None:
@@ -47,3 +47,9 @@ def test_differences_are_counted() -> None:
     assert apart(np.array([True, False]), np.array([True, True])).index == (1,)
     assert apart(np.float32([np.inf, 1]), np.float32([1, 1])).largest == np.inf
     assert apart(np.zeros((0, 2)), np.zeros((0, 2))).same
+
+
+def test_a_tolerance_is_of_the_largest_finite_value() -> None:
+    values = np.float32([-3, np.inf, 2, -np.inf, np.nan])
+    assert tolerance(values) == 64 * 2.0**-23 * 3
+    assert tolerance(values[3:]) == 64 * 2.0**-23

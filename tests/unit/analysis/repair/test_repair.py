@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.repair import SUBSTITUTES, with_open_results, with_whole
-from jaxmesh.analysis.repair.substitutes import needed_here
+from jaxmesh.analysis.repair.substitutes import _with_edges, needed_here
 from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from jaxmesh.stages import upstream
 from tests.generators.upstream import rows
@@ -77,6 +77,7 @@ def test_a_wrong_program_is_partitioned(monkeypatch: pytest.MonkeyPatch, tmp_pat
     np.testing.assert_allclose(gradient, X[::-1] * (1 - np.tanh(X) ** 2), rtol=1e-4, atol=1e-5)
     assert {p.name for p in found.save(tmp_path)} >= {"repaired.mlir", "repair.txt", "ttir.mlir"}
     assert (tmp_path / "repaired.mlir").read_text() == found.text
+    assert "wrong before, right after" in (tmp_path / "repair.txt").read_text()
     for shown in (str(found), found._repr_html_()):
         assert "wrong before, right after" in shown
         assert "among devices" in shown
@@ -276,3 +277,11 @@ def test_a_result_in_an_order_that_was_asked_for_is_right_with_a_word(monkeypatc
     text = "func.func public @main(%a: tensor<4xf32>) -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@m, [{}]>}, i1) {"
     assert with_open_results(text, [1]) == text
     assert "sdy.sharding" not in with_open_results(text, [0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_edges_are_cut_and_added(size: int) -> None:
+    for low in range(-4, 3):
+        for high in range(max(-4, -low - size), 3):
+            wanted = [i if 0 <= i < size else 9 for i in range(-low, size + high)]
+            np.testing.assert_array_equal(_with_edges(jnp.arange(size), 9, [(low, high)]), wanted)

@@ -259,6 +259,8 @@ def test_results_are_counted() -> None:
         run("sort", [X], {}, [X])
     with pytest.raises(jm.VerifyError, match=r"ttir\.topk: k = 4 is not in 1 to 3, the size of dim 1"):
         run("topk", [X], {"k": 4}, [X, "i32 2 4"])
+    with pytest.raises(jm.VerifyError, match=r"has rank 3, but float32\[2, 3\] has rank 2"):
+        run("split_query_key_value_and_split_heads", [X], {"num_heads": 1}, [X, X, X])
     with pytest.raises(jm.VerifyError, match=r"hidden size 3 of float32\[2, 2, 3\] does not divide by 6 heads"):
         run("split_query_key_value_and_split_heads", ["f32 2 2 3"], {"num_heads": 2}, [X, X, X])
     with pytest.raises(jm.VerifyError, match=r"shape \[2, 2, 8\], but got float32\[2, 2, 6\]"):

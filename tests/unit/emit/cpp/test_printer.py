@@ -18,6 +18,7 @@ from jaxmesh.dialects import (
     ttnn as ttnn_ops,  # noqa: F401
 )
 from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.emit.cpp import values
 from jaxmesh.emit.cpp.printer import cpp_text, include_dir
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from tests import GOLDEN
@@ -28,6 +29,15 @@ from tests.generators.ttnn_cases import cases
 
 def test_no_row_is_left_out() -> None:
     assert {c.op for c in cases(MESH)} == set(ttnn_dialect.OPS)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**31 - 1, 2**31, -(2**31), 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])
+def test_integers_are_literals_of_cpp(value: int) -> None:
+    """A C++ compiler refuses a decimal literal without `u` above 2**63 - 1; it has no negative ones."""
+    text = values.integer(value)
+    numbers = re.findall(r"[0-9]+u?", text)
+    assert eval(text.replace("u", "")) == value
+    assert all((int(n.rstrip("u")) >= 2**63) == n.endswith("u") for n in numbers)
 
 
 def test_types_that_no_header_holds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import warnings
 from pathlib import Path
@@ -713,3 +714,13 @@ def test_a_missing_file(tmp_path: Path) -> None:
         assert isinstance(caught.value, FileNotFoundError)
     with pytest.raises(jm.ArgumentTypeError, match="text or a path"):
         jm.from_mlir(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(enabled: bool) -> None:
+    try:
+        (gc.enable if enabled else gc.disable)()
+        jm.from_mlir("func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }")
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
