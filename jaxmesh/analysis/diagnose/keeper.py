@@ -174,7 +174,7 @@ class Keeper:
 
 def _write_out_loops(block: Any) -> list[int]:
     """Replaces each loop of a block that counts between constants by its iterations; returns how often each loop goes
-    round, of one that stays 0."""
+    round, and 0 for a loop that stays."""
     counts = list[int]()
     for loop in [o.operation for o in block.operations if o.operation.name == "stablehlo.while"]:
         body, counter = loop.regions[1].blocks[0], find_counter(loop)

@@ -57,7 +57,7 @@ class EarlierProver(Prover):
         if own and found[first].words == LEFT_OUT and is_movement(found[first].proposal.op):
             # It may be right, and its reader read it otherwise.
             own = [n for n in own if first in dict(self.feeding([(n, found[n].proposal.op)]))] or own
-        # The program has no operation of the kind there.
+        # The program lacks an operation of the kind there.
         new = [n for n in found if self.proposals.places.exactly(n, found[n].proposal.op, 0) is None]
         return found[min(own or idle or dropped or [n for n in found if n in lacking] or new or other or kept or found)]
 
