@@ -91,7 +91,7 @@ def run_draws(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -
         draws, draw, inside = Draws(program.blank.block, program.types, seed), 0, False
         last = program.run(draws.arrays(draw))
         for _ in range(MOST_RUNS):
-            # Of a loop that gives no numbers, the values within say which argument makes it do so.
+            # Where a loop gives NaN, the values within say which argument makes it do so.
             inside = inside or any(v.op in INSIDE and not is_finite(v) for v in last.values)
             values = program.run(draws.arrays(draw), inside=True).values if inside else last.values
             if not draws.rescale(values, inside):

@@ -216,7 +216,7 @@ class Track:
             return HeldValue(self.pool.same[number], placement)
         _, op = made
         types = self.stage.text.program.types
-        # What only moves has the roundings of its operand.
+        # Movements have the roundings of their operands.
         is_step = is_movement(op) and not has_trait(op.name, Trait.REDUCES)
         keeps = is_step and types[op.used[0]].dtype == types[value].dtype
         unit = min(unit, EXACT) if keeps or is_predicate(op) else unit

@@ -28,7 +28,7 @@ class EarlierProver(Prover):
             return None
         tried = _Otherwise.of(self, self.earlier)
         makes = tried.likely, tried.constants, tried.numbers, tried.values, tried.others
-        # What the right text has, too, is wrong only if nothing else is.
+        # Operations that the right text has, too, are wrong only if no other one is.
         doubtful = [row for row in tried.rows if row[0] not in tried.performed]
         searches = [(rows, make) for rows in (doubtful, tried.rows) for make in makes]
         found = next((fixers for rows, make in searches if (fixers := self.fixers(rows, None, make))), None)
