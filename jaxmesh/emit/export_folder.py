@@ -18,9 +18,9 @@ from jaxmesh.dialects.program import Port, Program
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.python.printer import python_source
 from jaxmesh.errors import ArgumentTypeError, FolderError, MissingFileError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.validate import ASIDE, folder_aside, write_whole
 
-Array = np.ndarray[Any, Any]
 LOCATIONS = "locations.json"
 MARK = "# Exported by jaxmesh."
 """The first line of `utils.py`, which marks an exported folder."""

@@ -23,6 +23,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.untyped import DType
 
 # jax.extend imports Pallas.
 ClosedJaxpr: Any = getattr(core_lib, "ClosedJaxpr", core_lib.Jaxpr)
@@ -271,7 +272,7 @@ _core: Any = core_lib
 _client: Any = xla_client
 
 
-def array_type(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding) -> Any:
+def array_type(shape: tuple[int, ...], dtype: DType, sharding: NamedSharding) -> Any:
     """Returns the type of an array over the devices of a sharding."""
     return _core.update_aval_with_sharding(_core.ShapedArray(shape, dtype), sharding)
 

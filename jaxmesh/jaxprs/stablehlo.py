@@ -16,6 +16,7 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.emit import call_jaxpr, emit_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.untyped import lax
 
 _partial_eval: Any = partial_eval
 
@@ -63,7 +64,6 @@ def stablehlo_text(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings: Seq
     return jitted.trace(*map(struct, jaxpr.in_avals)).lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
 
 
-_lax: Any = jax.lax
 EQUATION = "jaxmesh.equation"
 """The custom call that stands for an equation which JAX lowers to a call of a library, or for real devices alone."""
 _KEPT = LINALG | {"inspect_sharding", "rng_bit_generator"}
@@ -73,13 +73,13 @@ def _largest(params: Mapping[str, Any], x: Any) -> Any:
     """Returns the exact largest elements, which an approximate search may return too."""
     dim = params["reduction_dimension"]
     moved = jnp.moveaxis(x, dim, -1)
-    values, indices = _lax.top_k(moved if params["is_max_k"] else -moved, params["k"])
+    values, indices = lax.top_k(moved if params["is_max_k"] else -moved, params["k"])
     values = values if params["is_max_k"] else -values
     return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim)
 
 
 def _sums_of_exponentials(params: Mapping[str, Any], x: Any) -> Any:
-    return _lax.associative_scan(jnp.logaddexp, x, reverse=params["reverse"], axis=params["axis"])
+    return lax.associative_scan(jnp.logaddexp, x, reverse=params["reverse"], axis=params["axis"])
 
 
 _EXPANDED: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {

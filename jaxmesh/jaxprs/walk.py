@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Atom, Aval, ClosedJaxpr, Eqn, Jaxpr, Primitive, Var, retype, varying_axes
+from jaxmesh.jaxprs.untyped import Array
 
 R = TypeVar("R")
 _ROW: Any = (tuple, list)
@@ -203,7 +204,6 @@ def text(jaxpr: Jaxpr) -> str:
 
 # --- equal constants -------------------------------------------------------------------------------------------------
 
-Array = np.ndarray[Any, Any]
 _SAMPLE = 1024
 """Elements whose bytes tell most arrays apart, so that few are compared in whole."""
 _BLOCK = 1 << 20

@@ -22,12 +22,12 @@ from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.tracing_state import REGION, traced_as, tracing
+from jaxmesh.jaxprs.untyped import lax
 
 _loops: Any = loops
 _conditionals: Any = conditionals
 _custom: Any = custom_derivatives
 _linear: Any = linear_util
-_lax: Any = jax.lax
 Retype = Callable[[Eqn, list[Any]], list[Any] | None]
 _VALUES: Any = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -161,7 +161,7 @@ def _as_cotangent(x: Any, kind: Any) -> Any:
     if not isinstance(x, _VALUES):
         return x
     shared = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in compat.varying_axes(jax.typeof(x)) - axes]
-    return _spread(_lax.psum(x, tuple(shared)) if shared else x, axes)
+    return _spread(lax.psum(x, tuple(shared)) if shared else x, axes)
 
 
 _in_region: Any = _linear.transformation2(_call_rule)

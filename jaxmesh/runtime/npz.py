@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, RecordingError
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.validate import regular_file
 
-Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
 _PIECE = 1 << 20
 """The bytes that are read, and the elements that are drawn, at a time."""
@@ -86,7 +86,7 @@ class Arrays:
                 pass
         return StoredArray(self, name, shape, dtype)
 
-    def _header(self, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    def _header(self, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, DType, int]:
         """Reads a header; returns the shape, True for column-major order, the dtype, and the bytes of the elements."""
         version = np.lib.format.read_magic(file)
         read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -106,14 +106,14 @@ class StoredArray:
     arrays: Arrays | Spool
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
     @property
     def nbytes(self) -> int:
         """The bytes of the elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def view(self, dtype: np.dtype[Any]) -> StoredArray:
+    def view(self, dtype: DType) -> StoredArray:
         """Returns the array with its bits as another dtype of the same width."""
         if dtype.itemsize != self.dtype.itemsize:
             raise ValueError(f"{self.name} has elements of {self.dtype}, which are not of the width of {dtype}")
@@ -134,7 +134,7 @@ class Spool:
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
-        self._held, self._places = 0, dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]]()
+        self._held, self._places = 0, dict[str, tuple[int, tuple[int, ...], DType]]()
 
     def add(self, array: Array) -> Array | StoredArray:
         """Returns the array, or a reference to its elements in the file.

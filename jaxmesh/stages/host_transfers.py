@@ -23,6 +23,7 @@ from jaxmesh.errors import (
     SpecError,
     VerifyError,
 )
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.distributed.collectives import agree, as_process, digest, fetch_array, gather, is_here, process_at
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
@@ -35,7 +36,6 @@ from jaxmesh.tensor.types import TensorTopology
 from jaxmesh.validate import as_instance, as_tuple, quote
 
 Shape = tuple[int, ...]
-Array = np.ndarray[Any, Any]
 
 
 def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None = None) -> Any:

@@ -21,13 +21,13 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var, as_abstract
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line, source_location
 from jaxmesh.jaxprs.stablehlo import stablehlo_text, struct
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.repair import LineChange
     from jaxmesh.frontends.stablehlo.text import StablehloText
 
-_lax: Any = jax.lax
 _sharding: Any = jax.sharding
 _DIMS = ("axes", "axis", "dimension", "dimensions")
 """The parameters of equations that name the dims along which their elements meet."""
@@ -213,7 +213,7 @@ def as_function(
         leaves = jax.tree.leaves((args, kwargs))
         if kwargs or explicit:
             # JAX takes shardings for arguments by position alone; on Explicit axes shardings are a part of types.
-            place = _sharding.reshard if explicit else _lax.with_sharding_constraint
+            place = _sharding.reshard if explicit else lax.with_sharding_constraint
             leaves = [x if s is None else place(x, s) for x, s in zip(leaves, places, strict=True)]
         return jax.tree.unflatten(out_tree, run(*leaves))
 
@@ -312,4 +312,4 @@ class _Changer:
         parts = math.prod(self.mesh.shape[a] for a in axes)
         split = axes if all(x.shape[d] % parts == 0 for d in closed) and len(closed) == 1 else None
         free: Iterator[Any] = (split if d in closed else PartitionSpec.UNCONSTRAINED for d in range(jnp.ndim(x)))
-        return _lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(*free)))
+        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(*free)))

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxmesh.analysis.record.source_path import Path, Place, describe_path
 from jaxmesh.errors import ArgumentValueError, RecordingSizeError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.runtime.npz import StoredArray
 
-Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
 
 LEVELS = ("ttir", "ttnn", "devices")
@@ -60,7 +59,7 @@ class Entry:
         return self.stored.shape if self.coordinates is None else self.stored.shape[1:]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The dtype; for random keys, the dtype of their words."""
         return self.stored.dtype
 

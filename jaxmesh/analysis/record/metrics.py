@@ -16,9 +16,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.npz import numbers
 
-Array = np.ndarray[Any, Any]
 _PART = 1 << 20
 """The elements that are widened at once."""
 

@@ -39,6 +39,7 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.runtime.distributed.collectives import fetch_array
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.regions import Plan, plan_regions
@@ -102,7 +103,6 @@ def _array(x: Any) -> Array:
 
 # --- instrumenting ---------------------------------------------------------------------------------------------------
 
-_lax: Any = jax.lax
 Residencies = Sequence[Residency]
 
 INITIAL_CAPACITY = 16
@@ -184,7 +184,7 @@ class _Tracer:
         value = words_of(jnp.asarray(value))
         if not mapped and not on_devices:
             return Buffer(value, False, value.ndim)
-        copies = self.vary(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
+        copies = self.vary(lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
         return Buffer(copies if mapped else self.gather(copies, 0), True, value.ndim)
 
     def vary(self, value: Any) -> Any:
@@ -273,7 +273,7 @@ class _Tracer:
             carry, y = flow.split_results(self.body(inner, flow.body, [*consts, *carry, *x], inputs))
             return carry, (y, inner.nodes)
 
-        last, (ys, nodes) = _lax.scan(step, carry, xs, length=flow.length, reverse=flow.reverse)
+        last, (ys, nodes) = lax.scan(step, carry, xs, length=flow.length, reverse=flow.reverse)
         order, body = range(flow.length), self.leave(scope, self.is_mapped(scope, site), nodes)
         scope.nodes.append(ScanNode(site.place, order[::-1] if flow.reverse else order, body))
         return [*last, *ys]
@@ -306,7 +306,7 @@ class _Tracer:
         tested = _write(self.zeros(mapped, condition, capacity + 1), condition, count)
         computed = self.zeros(mapped, jax.eval_shape(lambda: iterate(carry)[1]), capacity)
         state = count, more, carry, tested, computed
-        count, _, last, tested, computed = _lax.while_loop(_is_running, step, state)
+        count, _, last, tested, computed = lax.while_loop(_is_running, step, state)
         nodes = self.leave(scope, mapped, tested), self.leave(scope, mapped, computed)
         scope.nodes.append(WhileNode(site.place, self.save(scope.mapped, count, mapped), capacity, *nodes))
         return list(last)
@@ -325,8 +325,8 @@ class _Tracer:
             results, nodes = run(number)
             return results, [nodes if n == number else self.zeros(mapped, shape) for n, shape in enumerate(shapes)]
 
-        index = _lax.convert_element_type(index, jnp.int32)
-        results, recorded = _lax.switch(index, [functools.partial(branch, n) for n in numbers])
+        index = lax.convert_element_type(index, jnp.int32)
+        results, recorded = lax.switch(index, [functools.partial(branch, n) for n in numbers])
         branches = self.leave(scope, mapped, recorded)
         scope.nodes.append(CondNode(site.place, self.save(scope.mapped, index, mapped), branches))
         return list(results)
@@ -341,6 +341,6 @@ def _write(buffers: Any, values: Any, iteration: Any) -> Any:
     again."""
 
     def write(buffer: Any, value: Any) -> Any:
-        return _lax.dynamic_update_index_in_dim(buffer, value, iteration, 0)
+        return lax.dynamic_update_index_in_dim(buffer, value, iteration, 0)
 
     return jax.tree.map(write, buffers, values)

@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 _custom_jvp: Any = functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
 _UNROLLED = 64
 """Most parts into which a substitute divides a value."""
@@ -56,7 +56,7 @@ def _reduced(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
     largest = eqn.primitive.name.startswith("pmax")
 
     def reduce(x: Any, axis: str) -> Any:
-        return _lax.psum(x, axis) if eqn.primitive.name.startswith("psum") else _extreme(largest, x, axis)
+        return lax.psum(x, axis) if eqn.primitive.name.startswith("psum") else _extreme(largest, x, axis)
 
     return [functools.reduce(reduce, reversed(eqn.params["axes"]), x) for x in operands]
 
@@ -64,7 +64,7 @@ def _reduced(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
 @_custom_jvp
 def _extreme(largest: bool, x: Any, axis: str) -> Any:
     """Returns the largest or smallest elements along a mesh axis, with the derivative that JAX lacks."""
-    return (_lax.pmax if largest else _lax.pmin)(x, axis)
+    return (lax.pmax if largest else lax.pmin)(x, axis)
 
 
 @_extreme.defjvp
@@ -73,14 +73,14 @@ def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[Any])
     y: Any = _extreme(largest, x, axis)
     found: Any = (x == y).astype(x.dtype)
     # Equal elements share the derivative, as JAX's maximum shares it.
-    return y, _lax.psum(found * t, axis) / _lax.psum(found, axis)
+    return y, lax.psum(found * t, axis) / lax.psum(found, axis)
 
 
 def _gathered(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
     (x,), p = operands, eqn.params
     dim, to = p["all_gather_dimension"], {"to": "invarying"} if eqn.primitive.name.endswith("invariant") else {}
     for number, axis in enumerate(reversed(p["axis_name"])):
-        x = _lax.all_gather(x, axis, axis=dim, tiled=p["tiled"] or number > 0, **to)
+        x = lax.all_gather(x, axis, axis=dim, tiled=p["tiled"] or number > 0, **to)
     return [x]
 
 
@@ -88,7 +88,7 @@ def _scattered(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     if not eqn.params["tiled"]:
         return None
     dim = eqn.params["scatter_dimension"]
-    return [functools.reduce(lambda x, a: _lax.psum_scatter(x, a, scatter_dimension=dim, tiled=True),
+    return [functools.reduce(lambda x, a: lax.psum_scatter(x, a, scatter_dimension=dim, tiled=True),
                              eqn.params["axis_name"], operands[0])]  # fmt: skip
 
 
@@ -97,17 +97,17 @@ def _exchanged(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     if not p["tiled"]:
         return None
     axes, split, join = p["axis_name"], p["split_axis"], p["concat_axis"]
-    sizes = tuple(_lax.axis_size(a) for a in axes)
+    sizes = tuple(lax.axis_size(a) for a in axes)
     parts = math.prod(sizes)
-    x = _lax.reshape(x, (*x.shape[:split], *sizes, x.shape[split] // parts, *x.shape[split + 1 :]))
+    x = lax.reshape(x, (*x.shape[:split], *sizes, x.shape[split] // parts, *x.shape[split + 1 :]))
     for number, axis in enumerate(axes):
-        x = _lax.all_to_all(x, axis, split + number, split + number)
+        x = lax.all_to_all(x, axis, split + number, split + number)
     # The sources, the major axis first, stand before the dim that they join.
     taken = range(split, split + len(axes))
     rest = [d for d in range(x.ndim) if d not in taken]
-    x = _lax.transpose(x, (*rest[:join], *taken, *rest[join:]))
+    x = lax.transpose(x, (*rest[:join], *taken, *rest[join:]))
     at = join
-    return [_lax.reshape(x, (*x.shape[:at], parts * x.shape[at + len(axes)], *x.shape[at + len(axes) + 1 :]))]
+    return [lax.reshape(x, (*x.shape[:at], parts * x.shape[at + len(axes)], *x.shape[at + len(axes) + 1 :]))]
 
 
 _SEVERAL = (
@@ -153,12 +153,10 @@ def _padded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
 def _with_edges(x: Any, value: Any, edges: Sequence[tuple[int, int]]) -> Any:
     for dim, (low, high) in enumerate(edges):
         size = x.shape[dim]
-        x = _lax.slice_in_dim(
-            x, min(max(0, -low), size), max(min(size, size + high), min(max(0, -low), size)), axis=dim
-        )
+        x = lax.slice_in_dim(x, min(max(0, -low), size), max(min(size, size + high), min(max(0, -low), size)), axis=dim)
         ends = [jnp.broadcast_to(value, (*x.shape[:dim], max(0, n), *x.shape[dim + 1 :])) for n in (low, high)]
         parts = [p for p in (ends[0], x, ends[1]) if p.shape[dim]]
-        x = parts[0] if len(parts) == 1 else _lax.concatenate(parts, dim) if parts else x
+        x = parts[0] if len(parts) == 1 else lax.concatenate(parts, dim) if parts else x
     return x
 
 
@@ -200,7 +198,7 @@ def _first_largest(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     if jnp.issubdtype(x.dtype, jnp.floating):
         # The first NaN counts as the largest and as the smallest.
         found = jnp.where(jnp.any(jnp.isnan(x), axis=dim, keepdims=True), jnp.isnan(x), found)
-    numbers = _lax.broadcasted_iota(jnp.float32, x.shape, dim)
+    numbers = lax.broadcasted_iota(jnp.float32, x.shape, dim)
     return [jnp.min(jnp.where(found, numbers, jnp.float32(x.shape[dim])), axis=dim).astype(eqn.params["index_dtype"])]
 
 
@@ -210,11 +208,11 @@ def _windows(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     if math.prod(sizes) > _UNROLLED or any(n != 1 for n in p["base_dilation"]):
         return None
     name = eqn.primitive.name.removeprefix("reduce_window_")
-    combine = {"max": _lax.max, "min": _lax.min, "sum": _lax.add}[name]
+    combine = {"max": lax.max, "min": lax.min, "sum": lax.add}[name]
     x = _with_edges(x, _neutral(name, x.dtype), p["padding"])
     shape = [(n - (k - 1) * g - 1) // s + 1 for n, k, s, g in zip(x.shape, sizes, strides, steps, strict=True)]
     parts = [
-        _lax.slice(x, at, [a + (m - 1) * s + 1 for a, m, s in zip(at, shape, strides, strict=True)], strides)
+        lax.slice(x, at, [a + (m - 1) * s + 1 for a, m, s in zip(at, shape, strides, strict=True)], strides)
         for at in itertools.product(*[range(0, k * g, g) for k, g in zip(sizes, steps, strict=True)])
     ]
     return [functools.reduce(combine, parts)]
@@ -239,7 +237,7 @@ def _wrapped(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
 
 def _by_logistic(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     (x,) = operands
-    return [2 * _lax.logistic(2 * x) - 1] if x.dtype in (jnp.float32, jnp.bfloat16) else None
+    return [2 * lax.logistic(2 * x) - 1] if x.dtype in (jnp.float32, jnp.bfloat16) else None
 
 
 def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
@@ -248,8 +246,8 @@ def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
         return None
     # The magnitude of the least integer is unsigned.
     kind = f"uint{8 * dtype.itemsize}" if jnp.issubdtype(dtype, jnp.integer) else dtype
-    rest: Any = _lax.rem(_lax.abs(x).astype(kind), _lax.abs(y).astype(kind))
-    return [rest.astype(dtype) * _lax.sign(x)]
+    rest: Any = lax.rem(lax.abs(x).astype(kind), lax.abs(y).astype(kind))
+    return [rest.astype(dtype) * lax.sign(x)]
 
 
 SUBSTITUTES = (

@@ -14,8 +14,8 @@ from jaxmesh.dialects.varying import vary, varying_axes
 from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.frontends.jax.retype import widen_carry
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 Function = Callable[[Sequence[jax.Array]], list[jax.Array]]
 _BOUND = re.compile(r"#ttcore\.loop_bound<(-?[0-9]+)(?:, ([0-9]+) : i32)?>")
 
@@ -39,7 +39,7 @@ def perform_case(op: Op, functions: Sequence[Function], operands: Sequence[jax.A
     joined = [frozenset[str]().union(*row) for row in zip(*known, strict=True)]
     last = len(functions) - 1
     index = jnp.where((index < 0) | (index > last), last, index)
-    return list(_lax.switch(index, [_varying(f, joined) for f in functions], *rest))
+    return list(lax.switch(index, [_varying(f, joined) for f in functions], *rest))
 
 
 def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[jax.Array]) -> list[jax.Array]:
@@ -68,9 +68,9 @@ def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[jax.A
         return _scalar(functions[1]([*now, *fixed])[0]).astype(bool)
 
     if len(functions) > 1:
-        final = _lax.while_loop(goes_on, iterate, states)
+        final = lax.while_loop(goes_on, iterate, states)
     else:
-        final = _lax.fori_loop(0, _iterations(op, operands), count_one, states)
+        final = lax.fori_loop(0, _iterations(op, operands), count_one, states)
     return [final[i] for i in op.attributes["output_indices"]]
 
 

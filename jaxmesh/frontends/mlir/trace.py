@@ -31,10 +31,10 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr, Var
 from jaxmesh.jaxprs.emit import Steps, as_tracer, as_variable, current_source, current_trace, named
 from jaxmesh.jaxprs.evaluate import trace_typed
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
 _SIZES = "operandSegmentSizes"
-_lax: Any = jax.lax
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class _Run:
             for number in [v for v in numbers if v in empty]:
                 # An allocated tensor holds any number, here 0.
                 empty.remove(number)
-                write([number], [_lax.full(types[number].shape, 0, types[number].dtype)])
+                write([number], [lax.full(types[number].shape, 0, types[number].dtype)])
 
         write(range(len(arguments)), arguments)
         for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
@@ -268,7 +268,7 @@ class _Run:
         x, (want,) = operands[0], types
         if len(sizes) != 3 or x.shape[:-1] != (1, 1, math.prod(sizes)):
             raise VerifyError(f"{FLATTENED} says images of {list(sizes)}, but the operand is {x.dtype}{list(x.shape)}.")
-        images = [_lax.reshape(x, (*sizes, x.shape[-1])), *operands[1:]]
+        images = [lax.reshape(x, (*sizes, x.shape[-1])), *operands[1:]]
 
         def compute_images(*values: jax.Array) -> list[jax.Array]:
             return compute(definition, values, attributes, types, self.mesh)
@@ -279,7 +279,7 @@ class _Run:
         (result,) = steps.add(current_trace(), images, current_source())
         if math.prod(result.shape[:-1]) != math.prod(want.shape[:-1]) or result.shape[-1] != want.shape[-1]:
             raise VerifyError(f"the result is {list(result.shape)}, but the declared type is {list(want.shape)}.")
-        return [_lax.reshape(result, want.shape)]
+        return [lax.reshape(result, want.shape)]
 
     def _get_device(self, op: Op) -> list[object]:
         shape, mesh = op.attributes.get("mesh_shape"), tuple(self.mesh.values())

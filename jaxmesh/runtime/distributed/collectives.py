@@ -17,11 +17,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
 from jaxmesh.jaxprs.backend import exchange as exchange_bytes
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
 from jaxmesh.validate import quote
 
-Array = np.ndarray[Any, Any]
 Key = TypeVar("Key", bound=Hashable)
 
 _TEXT_BYTES = 192
