@@ -38,7 +38,9 @@ _ARGUMENTS, _RESULTS, _BACKWARD = "arguments", "results", "backward"
 """The names of blocks that are neither scopes nor functions."""
 
 
-def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap, out_tree: Any) -> ProgramValues:
+def stage_values(
+    title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap, out_tree: object
+) -> ProgramValues:
     """Lists the values of a traced or a lowered program.
 
     Replaces the `mesh_shard`s of a traced program by transfers to infer its residencies.

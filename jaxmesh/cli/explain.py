@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jaxmesh as jm
 from jaxmesh.cli import options
@@ -46,7 +46,7 @@ examples:
 exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: object) -> None:
     """Adds `explain` and `estimate` to the parser of the command line."""
     parser = options.add_command(commands, "explain", EXPLAIN, EXPLAIN_NOTES)
     options.common_options(parser)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from jaxmesh.analysis.chip import environment as chip
 from jaxmesh.analysis.environments import Library
@@ -30,7 +29,7 @@ NOTES = """\
 exit codes: 0 made, 2 an error (one line on standard error)"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: object) -> None:
     """Adds the commands to the parser of the command line."""
     _add(commands, ttnn.TTNN, TTNN_ENV)
     _add(commands, chip.CHIP, CHIP_ENV)
@@ -40,7 +39,7 @@ def add_commands(commands: Any) -> None:
     )
 
 
-def _add(commands: Any, library: Library, description: str) -> argparse.ArgumentParser:
+def _add(commands: object, library: Library, description: str) -> argparse.ArgumentParser:
     parser = add_command(commands, library.command, description, NOTES)
     about = f"a new folder (default: {library.folder})"
     parser.add_argument(

@@ -111,7 +111,7 @@ def _open_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    streams: Any = sys
+    streams = sys
     if streams.stderr is None:
         streams.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if streams.stdout is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli import options
@@ -35,7 +34,7 @@ examples:
 exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: object) -> None:
     """Adds `opt` to the parser of the command line."""
     parser = options.add_command(commands, "opt", OPT, OPT_NOTES)
     options.common_options(parser)

@@ -135,7 +135,7 @@ def read_text(name: str) -> str:
     """Returns the text of a file, or of standard input for `-`."""
     if name != "-":
         return read(Path(name))
-    stdin: Any = sys.stdin
+    stdin = sys.stdin
     if stdin is None:
         raise jm.ParseError("standard input is closed; name a file.")
     return decode_text(stdin.buffer.read())

@@ -42,7 +42,7 @@ def processes(arguments: argparse.Namespace) -> int:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 interrupted.set()
 
-    def interrupt(number: int, _: Any) -> None:
+    def interrupt(number: int, _: object) -> None:
         signals.append(number)
         interrupted.set()
 

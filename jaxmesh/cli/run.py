@@ -54,7 +54,7 @@ exit codes: 0 done, 1 --check found a difference, also between copies, or the re
 (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: object) -> None:
     """Adds `run` to the parser of the command line."""
     parser = options.add_command(commands, "run", RUN, RUN_NOTES)
     options.common_options(parser)
@@ -185,11 +185,11 @@ def _array(result: Any) -> npz.Array:
     if isinstance(result, jm.MeshTensor):
         return np.stack([np.asarray(shard) for _, shard in result.shards()])
     if isinstance(result, dict):
-        return np.stack([np.asarray(shard) for _, shard in sorted(cast("dict[Any, Any]", result).items())])
+        return np.stack([np.asarray(shard) for _, shard in sorted(cast("dict[object, object]", result).items())])
     return np.asarray(result)
 
 
-def _show(result: Any) -> None:
+def _show(result: object) -> None:
     if not isinstance(result, jm.MeshTensor):
         print(f"  host: {npz.show_values(np.asarray(result), '        ')}")
         return
@@ -198,7 +198,7 @@ def _show(result: Any) -> None:
         print(f"{heading}{npz.show_values(np.asarray(shard), ' ' * len(heading))}")
 
 
-def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
+def _check(results: Sequence[Any], wanted: Sequence[object]) -> bool:
     good = True
     for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
         reference = _array(want)

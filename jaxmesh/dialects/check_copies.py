@@ -155,20 +155,22 @@ def _value(words: Array, dtype: DTypeLike) -> Any:
 # --- transformations -------------------------------------------------------------------------------------------------
 
 
-def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: Any) -> tuple[Any, Any]:
+def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: object) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     out = check_copies_p.bind(x, **params)
     # Equal copies have equal derivatives.
     return out, t if type(t) is _ad.Zero else check_copies_p.bind(t, **{**params, "tangent": True})
 
 
-def _batch(args: Sequence[object], dims: Sequence[int], *, mapped: tuple[int, ...], **params: Any) -> tuple[Any, int]:
+def _batch(
+    args: Sequence[object], dims: Sequence[int], *, mapped: tuple[int, ...], **params: object
+) -> tuple[Any, int]:
     (x,), (at,) = args, dims
     added = (at, *[d + (d >= at) for d in mapped])
     return check_copies_p.bind(x, mapped=added, **params), at
 
 
-def _transpose(ct: jax.Array, x: jax.Array, **params: Any) -> list[jax.Array]:
+def _transpose(ct: jax.Array, x: jax.Array, **params: object) -> list[jax.Array]:
     return [ct]
 
 

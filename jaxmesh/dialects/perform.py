@@ -116,7 +116,7 @@ _IS_KIND: Mapping[Kind, Callable[[Any], bool]] = {
 
 
 def _check_value(attribute: Attribute, value: object, title: str) -> Any:
-    known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+    known: Any = tuple(cast("list[object]", value)) if isinstance(value, list) else value
     if not _IS_KIND[attribute.kind](known):
         raise VerifyError(f"{title}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
     if attribute.must_be_empty and not attribute.is_blank(known):

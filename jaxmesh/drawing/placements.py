@@ -236,7 +236,7 @@ def _holders(tensor: Any, coordinates: list[Shape]) -> set[Shape] | None:
     occupied: set[Shape] | None = tensor.occupied_coordinates()
     if occupied is not None:
         return occupied
-    occupied_devices: set[Any] = tensor.data.sharding.device_set
+    occupied_devices: set[object] = tensor.data.sharding.device_set
     return {c for c in coordinates if tensor.mesh.devices[c] in occupied_devices}
 
 

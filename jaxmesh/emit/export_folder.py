@@ -242,7 +242,7 @@ def check_folder(folder: Path, *, tensors: bool = True) -> None:
             _check_tensor(folder / name, entry)
 
 
-def _check_tensor(path: Path, entry: Any) -> None:
+def _check_tensor(path: Path, entry: object) -> None:
     if path.is_symlink() or not path.is_file():
         raise MissingFileError(f"{str(path)!r}, which {MANIFEST} lists, is missing; {_AGAIN}.")
     if [path.stat().st_size, _checksum(path)] != entry:

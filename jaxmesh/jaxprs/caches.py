@@ -104,7 +104,7 @@ def is_staged() -> bool:
     if _config.eager_constant_folding.value:
         return False
     # Testing with an operation would add an equation to the program.
-    trace: Any = _core.trace_ctx.trace
+    trace = _core.trace_ctx.trace
     while type(trace).__name__ != "DynamicJaxprTrace":
         if (below := getattr(trace, "parent_trace", None)) is None:
             return not isinstance(trace, _core.EvalTrace)
@@ -132,7 +132,7 @@ def settings() -> Hashable:
     return _config.trace_context(), unkeyed_settings()
 
 
-def forget_dispatch(function: Any) -> None:
+def forget_dispatch(function: object) -> None:
     """Clears the dispatch cache of a function made by `jax.jit`; its programs stay traced and compiled.
 
     After a call that raised an error, JAX dispatches later calls through Python, which is twice as slow.

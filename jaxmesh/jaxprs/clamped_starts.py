@@ -115,7 +115,7 @@ def _traced(function: Callable[[Any], Any], operand: Atom, eqn: Eqn) -> tuple[li
     """Returns the equations of a function of an operand of an equation, and the result."""
     mesh, axes = eqn.ctx.cur_abstract_mesh, compat.varying_axes(operand.aval)
 
-    def compute(x: Any) -> list[Any]:
+    def compute(x: jax.Array) -> list[Any]:
         return [function(x)]
 
     if axes:

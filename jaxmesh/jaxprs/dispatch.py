@@ -31,7 +31,7 @@ def dispatched(
     call's results, and what `run_new` returned for the same arguments, or None: then it is called again the next time.
     """
 
-    def miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+    def miss(*args: object, **kwargs: Any) -> tuple[Any, Any, bool]:
         return *new(*args, **kwargs), False
 
     def without_jit(*args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ def dispatched(
     return _lib._jax.pjit(name, without_jit, miss, *about)
 
 
-def run_new(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+def run_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """Runs a function of `jax.jit`, or a compiled one; returns its results, and how its program is run again.
 
     The second is None if a program has effects, which JAX's dispatch does not take.

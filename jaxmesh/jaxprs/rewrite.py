@@ -55,9 +55,9 @@ def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     items = [_change(v, change) for v in value]
     if all(a is b for a, b in zip(items, value, strict=True)):
         return value
-    api: Any = jax.tree
+    api = jax.tree
 
-    def is_item(x: Any) -> bool:
+    def is_item(x: object) -> bool:
         return x is not value
 
     return api.unflatten(api.structure(value, is_leaf=is_item), items)
@@ -77,7 +77,7 @@ def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     """Wraps a Python function, the backward rule of a custom_vjp: its operations are traced, changed and evaluated."""
 
     def changed(*args: Any) -> Any:
-        others, form = list[Any](), list[Any]()
+        others, form = list[object](), list[Any]()
 
         def run() -> list[Any]:
             out = fun.call_wrapped(*args)

@@ -26,7 +26,7 @@ def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 
-def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
+def close(jaxpr: Jaxpr, consts: Sequence[jax.Array]) -> Jaxpr:
     """Returns the jaxpr with values for its constants."""
     return ClosedJaxpr(jaxpr, list(consts))
 
@@ -88,7 +88,7 @@ def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jax
     return close_like(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
 
 
-def _is_same(new: Sequence[Any], old: Sequence[Any]) -> bool:
+def _is_same(new: Sequence[Atom | Eqn], old: Sequence[Atom | Eqn]) -> bool:
     return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
 
 
@@ -264,7 +264,7 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     return dict(contexts[0].var_names)
 
 
-def _print_row(eqn: Any, context: Any, settings: Any) -> Any:
+def _print_row(eqn: Any, context: object, settings: object) -> Any:
     eqn.params["contexts"][:] = [context]
     if eqn.params["eqn"] is not None:
         _core.pp_eqn(eqn.params["eqn"], context, settings)

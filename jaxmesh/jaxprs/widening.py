@@ -50,15 +50,15 @@ def install(retype: Retype) -> None:
     _custom._flatten_bwd = _wrap(_custom._flatten_bwd, _flatten_bwd)
 
 
-def _wrap(original: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap(original: Callable[..., object], inside: Callable[..., object]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: object) -> Any:
         return inside(original, *args, **kwargs) if tracing() == REGION else original(*args, **kwargs)
 
     return call
 
 
-def _axes(avals: Iterable[Any]) -> list[Axes]:
+def _axes(avals: Iterable[object]) -> list[Axes]:
     return list(map(compat.varying_axes, avals))
 
 
@@ -72,7 +72,7 @@ def _spread(x: Any, axes: Axes) -> Any:
 # --- loops and branches ----------------------------------------------------------------------------------------------
 
 
-def _bind_flow(retype: Retype, primitive: Any, original: Any, *operands: Any, **params: Any) -> Any:
+def _bind_flow(retype: Retype, primitive: object, original: Any, *operands: object, **params: Any) -> Any:
     """Binds a loop or a branch; types it again if its carry or results vary more than JAX's types of it."""
     eqn = core.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, core.no_effects)
     flow: Any = control_flow(eqn)
@@ -106,7 +106,7 @@ def _check_alike(original: Any, *args: Any) -> Any:
     return original(*rest, first, second)
 
 
-def _promote(original: Any, value: Any, given: Any, wanted: Any) -> Any:
+def _promote(original: Any, value: object, given: Any, wanted: Any) -> Any:
     """Converts a weakly typed start of a carry if an iteration returns another element type."""
     return original(value, given, _like(wanted, given))
 
@@ -121,25 +121,25 @@ def _like(aval: Any, other: Any) -> Any:
 # --- custom rules ----------------------------------------------------------------------------------------------------
 
 
-def _call_rule(rule: Any, *args: Any) -> Any:
+def _call_rule(rule: Any, *args: object) -> Any:
     """Calls a rule in a region: JAX calls it when it derives, maybe after the region was traced."""
     with traced_as(REGION):
         return rule(*args)
 
 
-def _call_jvp_rule(rule: Any, *args: Any) -> Any:
+def _call_jvp_rule(rule: object, *args: object) -> Any:
     """Returns the results of a rule; their tangents vary as they do, also tangents that a rule creates as zeros."""
     pair = _call_rule(rule, *args)
-    if not isinstance(pair, (tuple, list)) or len(cast("list[Any]", pair)) != 2:
+    if not isinstance(pair, (tuple, list)) or len(cast("list[object]", pair)) != 2:
         # JAX reports the structure that it expects.
-        return cast("Any", pair)
-    primals, tangents = cast("list[Any]", pair)
+        return cast("object", pair)
+    primals, tangents = cast("list[object]", pair)
     if jax.tree.structure(primals) != jax.tree.structure(tangents):
-        return cast("Any", pair)
+        return cast("object", pair)
     return primals, jax.tree.map(_as_tangent, tangents, primals)
 
 
-def _as_tangent(x: Any, primal: Any) -> Any:
+def _as_tangent(x: object, primal: object) -> Any:
     return _spread(x, compat.varying_axes(jax.typeof(primal)))
 
 
@@ -156,7 +156,7 @@ def _call_backward_rule(rule: Any, arguments: Any, *args: Any) -> Any:
     )
 
 
-def _as_cotangent(x: Any, kind: Any) -> Any:
+def _as_cotangent(x: object, kind: object) -> Any:
     axes = compat.varying_axes(kind)
     if not isinstance(x, _VALUES):
         return x
@@ -169,13 +169,13 @@ _jvp: Any = _linear.transformation2(_call_jvp_rule)
 _bwd: Any = _linear.transformation2(_call_backward_rule)
 
 
-def _flatten_rule(original: Any, rule: Any, *args: Any) -> Any:
+def _flatten_rule(original: Any, rule: object, *args: Any) -> Any:
     return original(_in_region(rule), *args)
 
 
-def _flatten_jvp(original: Any, rule: Any, *args: Any) -> Any:
+def _flatten_jvp(original: Any, rule: object, *args: Any) -> Any:
     return original(_jvp(rule), *args)
 
 
-def _flatten_bwd(original: Any, rule: Any, tree: Any, avals: Sequence[Any], *args: Any) -> Any:
+def _flatten_bwd(original: Any, rule: object, tree: Any, avals: Sequence[Any], *args: Any) -> Any:
     return original(_bwd(rule, jax.tree.unflatten(tree, avals)), tree, avals, *args)

@@ -50,7 +50,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arr
         return rng.integers(0, 2, shape)
     if jnp.issubdtype(dtype, jnp.integer):
         return rng.integers(0, min(10, int(jnp.iinfo(dtype).max) + 1), shape)
-    values: Any = rng.standard_normal(shape, np.float32)
+    values = rng.standard_normal(shape, np.float32)
     # The exponent-only dtype is unsigned.
     return np.abs(values) if dtype.name == "float8_e8m0fnu" else values
 
@@ -75,7 +75,7 @@ class Arrays:
         with self._archive.open(self._infos[name]) as file:
             shape, fortran, dtype, size = self._header(name, file)
             data = bytearray(file.read(size))
-        array: Any = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
+        array: object = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
         return array.reshape(shape, order="F" if fortran else "C")
 
     def check(self, name: str) -> StoredArray:
@@ -89,7 +89,7 @@ class Arrays:
     def _header(self, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, DType, int]:
         """Reads a header; returns the shape, True for column-major order, the dtype, and the bytes of the elements."""
         version = np.lib.format.read_magic(file)
-        read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
         if dtype.kind not in "biufcVU" or dtype.names or dtype.subdtype or dtype.char in "gG":
             raise ValueError(f"{name} has elements of {dtype}, which is not a dtype of numbers")
@@ -121,7 +121,7 @@ class StoredArray:
 
     def read(self) -> Array:
         """Reads the elements."""
-        array: Any = self.arrays[self.name].view(self.dtype)
+        array: object = self.arrays[self.name].view(self.dtype)
         return array if array.shape == self.shape else np.broadcast_to(array, self.shape)
 
 

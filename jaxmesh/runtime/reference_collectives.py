@@ -24,12 +24,12 @@ def run_collective(
     Raises:
       UnsupportedError: only some devices of a group are active.
     """
-    value: Any = params.get("axes", params.get("axis_name"))
+    value = params.get("axes", params.get("axis_name"))
     names = list(cast("Iterable[str]", value)) if isinstance(value, (tuple, list, frozenset)) else [value]
     if name == "ppermute":
         # Devices are numbered in mesh order, independent of the order of the names (JAX 0.12 accepts only mesh order).
         names.sort(key=lambda n: axis[n])
-    out: dict[Coordinate, Any] = {}
+    out: dict[Coordinate, object] = {}
     for group in _groups([axis[n] for n in names], sizes, params):
         here = sum(c in shards for c in group)
         if here == len(group):

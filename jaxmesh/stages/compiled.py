@@ -91,7 +91,7 @@ class Compiled(HasArguments):
             flatten((args, kwargs))
             raise
 
-    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _run_new(self, *args: object, **kwargs: object) -> tuple[Any, Any]:
         """Runs a call; returns its results, and how the program is run again, as `launch_new` does."""
         if not is_multi_process():
             return self._start(args, kwargs, self._simple)
@@ -103,7 +103,7 @@ class Compiled(HasArguments):
                 compare_launch_arguments((args, kwargs), self._boundary.parameters)
             return self._start(args, kwargs, keeps=False)
 
-    def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any], keeps: bool) -> tuple[Any, Any]:
+    def _start(self, args: tuple[object, ...], kwargs: dict[str, object], keeps: bool) -> tuple[Any, Any]:
         if self._checks_arguments:
             check_arguments((args, kwargs), self._boundary.parameters)
         given = check_call(self._boundary, args, kwargs)
@@ -158,7 +158,7 @@ class Compiled(HasArguments):
     @property
     def input_formats(self) -> Any:
         """The layouts and shardings of the arguments, in their tree, as of `jax.stages.Compiled`."""
-        formats: Any = self._compiled.input_formats
+        formats = self._compiled.input_formats
         return _tree.unflatten(self.in_tree, formats[0])
 
     def cost_analysis(self) -> Any:
@@ -170,7 +170,7 @@ class Compiled(HasArguments):
         return self._compiled.memory_analysis()
 
     @progress("record")
-    def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
+    def record(self, *args: object, only: Only = None, max_bytes: int | None = None, **kwargs: object) -> Recording:
         """Runs the program on the devices of its mesh, and returns every equation's value; see `Lowered.record`."""
         from jaxmesh.analysis.record.filter import Wanted
         from jaxmesh.analysis.record.run_devices import record_devices

@@ -38,7 +38,7 @@ from jaxmesh.validate import as_instance, as_tuple, quote
 Shape = tuple[int, ...]
 
 
-def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None = None) -> Any:
+def to_host(x: object, composer: MeshToTensor | None = None, *, process: int | None = None) -> Any:
     """Returns a program's results in host memory, in every process or in one.
 
     A full result of a program over several processes is on the devices of all of them, and `np.asarray` needs the whole
@@ -67,7 +67,7 @@ def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None
     array([0, 2, 4, 6], dtype=int32)
     """
     if isinstance(x, MeshTensor) and composer is not None:
-        if not isinstance(cast("Any", composer), MeshToTensor):
+        if not isinstance(cast("object", composer), MeshToTensor):
             raise ArgumentTypeError(
                 f"to_host takes a composer, made by ttnn.create_mesh_composer, got {quote(composer)}."
             )
@@ -98,7 +98,7 @@ def _value(x: Any, process: int | None) -> Array | None:
 
 
 def from_process_shards(
-    shards: Mapping[Any, Any], mesh: Mesh | None = None, *, varying: Sequence[str] | None = None
+    shards: Mapping[object, object], mesh: Mesh | None = None, *, varying: Sequence[str] | None = None
 ) -> MeshTensor:
     """Returns a tensor on the devices from the shards of this process: exactly one for each of its devices.
 
@@ -135,8 +135,8 @@ def from_process_shards(
     return assemble({c: received.get(c, first) for c in every}, over, names, topology)
 
 
-def _varying_axes(given: Any, mesh: Mesh) -> tuple[str, ...]:
-    names: tuple[Any, ...] = tuple(mesh.axis_names) if given is None else (given,)
+def _varying_axes(given: object, mesh: Mesh) -> tuple[str, ...]:
+    names = tuple(mesh.axis_names) if given is None else (given,)
     if given is not None and not isinstance(given, str):
         names = as_tuple("from_process_shards", given, "a row of mesh axes as varying")
     if not all(isinstance(n, str) for n in names):
@@ -146,14 +146,14 @@ def _varying_axes(given: Any, mesh: Mesh) -> tuple[str, ...]:
     return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
 
 
-def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
+def _check(shards: object, mesh: Mesh) -> dict[Shape, Array]:
     if not isinstance(shards, Mapping):
         raise ArgumentTypeError(f"from_process_shards takes a dict from coordinate to array, got {quote(shards)}.")
     received: dict[Shape, Array] = {}
     mine = [c for c in np.ndindex(*mesh.devices.shape) if is_here(mesh.devices[c])]
     if not mine:
         raise MeshError(f"the mesh {dict(mesh.shape)} contains no device of process {jax.process_index()}.")
-    for key, value in cast("Mapping[Any, Any]", shards).items():
+    for key, value in cast("Mapping[object, object]", shards).items():
         several = isinstance(key, (tuple, list, MeshCoordinate))
         coordinate = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
         if coordinate not in np.ndindex(*mesh.devices.shape):

@@ -133,11 +133,11 @@ class OneRegion:
 
     def mapped(self) -> Callable[..., list[Any]]:
         """Returns the program as a function of flat arrays."""
-        mesh: Any = with_devices(self.boundary.mesh)
+        mesh = with_devices(self.boundary.mesh)
         in_specs, out_specs = self._specs()
         return compat.shard_map(self.body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
 
-    def text(self, out_tree: Any) -> str:
+    def text(self, out_tree: object) -> str:
         """Returns the StableHLO text of the function."""
         arguments = self.boundary.arguments
         mesh, rows = self.boundary.mesh, zip(arguments, self._specs()[0], strict=True)
@@ -185,7 +185,7 @@ def as_one_region(
     ]
     out_rows, asked = list[Rows](), dict[int, Rows]()
 
-    def note(*args: Any) -> list[Any]:
+    def note(*args: object) -> list[Any]:
         outs, rows, wanted = interpreter.run(args, in_rows)
         out_rows[:], asked_now = rows, wanted
         asked.update(asked_now)
@@ -309,7 +309,7 @@ class _Interpreter:
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    def _perform(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+    def _perform(self, eqn: Eqn, operands: Sequence[SplitValue | jax.Array]) -> Sequence[Any]:
         first = operands[0] if operands else None
         name = eqn.primitive.name
         if isinstance(first, SplitValue) and name == "reshape":
@@ -328,7 +328,7 @@ class _Interpreter:
         operands = [x.whole() if isinstance(x, SplitValue) else x for x in operands]
         return self._replaced(eqn, operands)
 
-    def _aggregated(self, eqn: Eqn, local: Any) -> SplitValue | None:
+    def _aggregated(self, eqn: Eqn, local: object) -> SplitValue | None:
         """Returns the result of an aggregate if it joins all that differs, along single axes."""
         aval = eqn.invars[0].aval
         resolved = resolve_composer(eqn.params["composer_config"], tuple(self.sizes.values()), aval.shape)
@@ -340,7 +340,7 @@ class _Interpreter:
         differs = {a for a in compat.varying_axes(jax.typeof(local)) if self.sizes[a] > 1}
         return SplitValue(local, rows) if differs <= joined else None
 
-    def _replaced(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+    def _replaced(self, eqn: Eqn, operands: Sequence[jax.Array]) -> Sequence[Any]:
         """Performs an equation, or what replaces it, at every depth."""
         found = sequence_of(eqn) or self.substitutes.get(eqn.primitive.name)
         if found is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence, Set as AbstractSet
 from typing import Any, TypeVar, overload
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, printable
@@ -37,7 +37,7 @@ def shard_map(
     /,
     *,
     out_specs: Any,
-    in_specs: Any = ...,
+    in_specs: object = ...,
     mesh: Mesh | AbstractMesh | None = ...,
     axis_names: AbstractSet[Any] = ...,
     check_vma: bool = ...,
@@ -50,7 +50,7 @@ def shard_map(
     /,
     *,
     out_specs: Any,
-    in_specs: Any = ...,
+    in_specs: object = ...,
     mesh: Mesh | AbstractMesh | None = ...,
     axis_names: AbstractSet[Any] = ...,
     check_vma: bool = ...,
@@ -61,7 +61,7 @@ def shard_map(
     f: Any = None,
     /,
     *,
-    out_specs: Any,
+    out_specs: PartitionSpec,
     in_specs: Any = _INFER,
     mesh: Mesh | AbstractMesh | None = None,
     axis_names: AbstractSet[Any] = frozenset(),
@@ -114,7 +114,7 @@ def shard_map(
     return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, f, claims=True))
 
 
-def _check_full(args: Sequence[Any]) -> None:
+def _check_full(args: Sequence[object]) -> None:
     for number, arg in enumerate(args):
         if any(is_tensor(x) for x in flatten(arg)[0]):
             raise ArgumentTypeError(
@@ -162,12 +162,12 @@ class ShardMapped:
             name_axis(error)
             raise
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds an object, as methods do."""
         return self if instance is None else types.MethodType(self, instance)
 
     @api_boundary
-    def trace(self, *args: Any) -> Traced:
+    def trace(self, *args: object) -> Traced:
         """Returns the TTIR-level program for arguments like these; see `jaxmesh.jit`.
 
         Raises:
@@ -180,7 +180,7 @@ class ShardMapped:
         return jit(self, mesh=self._mesh).trace(*args)
 
     @api_boundary
-    def lower(self, *args: Any) -> Lowered:
+    def lower(self, *args: object) -> Lowered:
         """Returns the TTNN-level program for arguments like these."""
         with progress("lower"):
             return self.trace(*args).lower()

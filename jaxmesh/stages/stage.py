@@ -21,7 +21,7 @@ from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.languages import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, printable
 from jaxmesh.jaxprs import walk
-from jaxmesh.jaxprs.compat import without_mesh
+from jaxmesh.jaxprs.compat import Jaxpr, without_mesh
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh
@@ -52,7 +52,7 @@ class HasArguments:
     @property
     def args_info(self) -> Any:
         """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
-        make: Any = jax.stages.ArgInfo
+        make = jax.stages.ArgInfo
         donated = self._boundary.donated
         rows = [(ShapedArray(a.whole, a.aval.dtype, weak_type=a.aval.weak_type)) for a in self._boundary.arguments]
         return jax.tree.unflatten(self.in_tree, [make(aval, i in donated) for i, aval in enumerate(rows)])
@@ -93,7 +93,7 @@ class Stage(HasArguments, abc.ABC):
     """The names of its texts; the first is the default."""
 
     def __init__(
-        self, boundary: Boundary, jaxpr: Any, out_tree: Any, inexpressible: InexpressibleError | None = None
+        self, boundary: Boundary, jaxpr: Jaxpr, out_tree: Any, inexpressible: InexpressibleError | None = None
     ) -> None:
         self._boundary = boundary
         self._jaxpr = jaxpr
@@ -102,7 +102,7 @@ class Stage(HasArguments, abc.ABC):
         self.inexpressible = inexpressible
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: object) -> Program:
         """Returns a new flat program; `ttnn_program` describes the options."""
 
     @functools.cached_property
@@ -111,7 +111,7 @@ class Stage(HasArguments, abc.ABC):
         return decompose(self._jaxpr)
 
     @abc.abstractmethod
-    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+    def _analyse(self, jaxpr: Jaxpr) -> ResidencyMap:
         """Returns the residencies of a lowered program, or of a traced one with transfers in place of `mesh_shard`s."""
 
     @functools.cached_property
@@ -128,7 +128,7 @@ class Stage(HasArguments, abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
+    def _program(self, groups: bool, unroll_limit: int | None, strict: bool, **options: object) -> Program:
         """Returns the flat program, which all texts and answers of a stage share."""
         self._check_expressible()
         limit = None if unroll_limit is None else as_index("as_text", "unroll_limit", unroll_limit)
@@ -200,7 +200,7 @@ class Stage(HasArguments, abc.ABC):
 
     @progress("reference executor")
     @without_mesh()
-    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
+    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: object) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
         Takes the function's dynamic arguments and returns its results; a `MeshTensor` is a dict from mesh coordinate to
@@ -278,7 +278,7 @@ class Stage(HasArguments, abc.ABC):
 
     @progress("record")
     @without_mesh()
-    def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
+    def record(self, *args: object, only: Only = None, max_bytes: int | None = None, **kwargs: object) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 
         A traced program runs on the reference executor before any pass, a lowered one after the pass, a compiled one on

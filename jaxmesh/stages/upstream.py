@@ -38,7 +38,7 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, lo
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, End, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import without_mesh
+from jaxmesh.jaxprs.compat import Aval, without_mesh
 from jaxmesh.runtime.progress import progress
 from jaxmesh.stages.joined_tensors import join_tensors
 from jaxmesh.stages.read_mlir import decode_function, import_program
@@ -203,7 +203,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         return describe(name, self, (text.program, text.moved, text.remarks), self.cluster or DEFAULT, judge)
 
     @without_mesh()
-    def diagnose(self, *args: Any, seed: int = 0, **kwargs: Any) -> Diagnosis:
+    def diagnose(self, *args: object, seed: int = 0, **kwargs: object) -> Diagnosis:
         """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
 
         Args:
@@ -215,7 +215,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         return diagnose(self, *_leaves(args, kwargs), seed=seed)
 
     @without_mesh()
-    def repair(self, *args: Any, seed: int = 0, **kwargs: Any) -> Repair:
+    def repair(self, *args: object, seed: int = 0, **kwargs: object) -> Repair:
         """Changes the program until the compiler compiles it right, as little as is needed.
 
         A right program does not change. In another the operations change that the compiler makes wrongly or refuses:
@@ -252,7 +252,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
                 (_leaves(args, kwargs), seed),
             )
 
-    def report(self, *args: Any, seed: int = 0, **kwargs: Any) -> str:
+    def report(self, *args: object, seed: int = 0, **kwargs: object) -> str:
         """Returns the text of an issue for tt-mlir: the smallest program, what the compiler makes of it, the remedy.
 
         Args:
@@ -313,13 +313,13 @@ def _with_whole_arrays(
     tensors: Ends,
     boundary: Boundary,
     jaxpr: Any,
-    *rest: Any,
+    *rest: object,
     **keywords: Any,
 ) -> T:
     """Makes a program that takes and returns whole arrays in place of tensors on the devices, except `tensors`."""
     renamed = dict(zip(ends.axes, boundary.mesh.axis_names, strict=False))
 
-    def sharding_of(end: Any, aval: Any) -> NamedSharding | None:
+    def sharding_of(end: Any, aval: Aval) -> NamedSharding | None:
         local = _local(end, ends.axes, tuple(aval.shape))
         if local is None or len(ends.axes) != len(boundary.mesh.axis_names):
             return None
@@ -346,6 +346,6 @@ def _with_whole_arrays(
     return make(boundary, jaxpr, *rest, **keywords)
 
 
-def _leaves(args: Any, kwargs: Any) -> list[Any]:
+def _leaves(args: object, kwargs: object) -> list[Any]:
     """Returns the flat arguments that the compiler's texts take: of keys of random numbers their words."""
     return list(map(compat.words_of, jax.tree.leaves(join_tensors((args, kwargs)))))

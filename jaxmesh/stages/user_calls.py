@@ -90,13 +90,13 @@ class ArgumentSet:
         at = {n + count if n < 0 else n for n in self.argnums}
         return [i in at for i in range(count)]
 
-    def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def split(self, args: Sequence[object], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Returns the dynamic arguments alone."""
         dynamic = [a for a, static in zip(args, self.marks(len(args)), strict=True) if not static]
         return dynamic, {k: v for k, v in kwargs.items() if k not in self.argnames}
 
     def join(
-        self, args: Sequence[Any], kwargs: dict[str, Any], dynamic: Sequence[Any], dynamic_kw: dict[str, Any]
+        self, args: Sequence[object], kwargs: dict[str, Any], dynamic: Sequence[Any], dynamic_kw: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """Returns the full arguments, with the dynamic arguments replaced."""
         rest = iter(dynamic)
@@ -171,19 +171,19 @@ _PLAIN = frozenset[type[Any]]({int, bool, str, bytes, type(None), type, types.Fu
 """The types of which JAX's cache tells all values apart that a program can."""
 
 
-def key_of(value: Any) -> Hashable:
+def key_of(value: object) -> Hashable:
     """Returns what stands for a value in a key; it has a hash if the value has one.
 
     >>> key_of((1, 0.0)) == key_of((True, 0.0)), key_of(0.0) == key_of(-0.0), key_of((1, 2)) == key_of((1, 2))
     (False, False, True)
     """
-    kind = cast("type[Any]", type(value))
+    kind = type(value)
     if isinstance(value, _NUMBERS):
         return kind, np.asarray(value).tobytes()
     if isinstance(value, tuple):
-        return kind, tuple(map(key_of, cast("tuple[Any, ...]", value)))
+        return kind, tuple(map(key_of, cast("tuple[object, ...]", value)))
     if isinstance(value, frozenset):
-        return kind, frozenset(map(key_of, cast("frozenset[Any]", value)))
+        return kind, frozenset(map(key_of, cast("frozenset[object]", value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = tuple(key_of(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare)
         # A class that defines a hash may hold unhashable values.
@@ -234,7 +234,7 @@ class Calls:
 
         return run
 
-    def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arrange(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns a call with the static arguments marked that JAX's cache does not tell apart.
 
         Raises:
@@ -265,7 +265,7 @@ class Calls:
         prepared = prepare_tree(given := self.static.split(args, kwargs))
         return *self.mark(*self.static.join(args, kwargs, *prepared)), prepared is not given
 
-    def mark(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def mark(self, args: Sequence[object], kwargs: dict[str, object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns a call with its static arguments marked.
 
         Raises:
@@ -278,7 +278,7 @@ class Calls:
         marked = tuple(_marked(x) if static else x for x, static in marks)
         return marked, {k: _marked(x) if k in self.static.argnames else x for k, x in kwargs.items()}
 
-    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: AnyMesh | None) -> None:
+    def check(self, args: tuple[object, ...], kwargs: dict[str, object], mesh: AnyMesh | None) -> None:
         """Checks the arguments of a call that JAX has refused.
 
         Raises:
@@ -294,7 +294,7 @@ class Calls:
                 check_devices(leaf, what, mesh)
             check_leaf(leaf, what)
 
-    def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> UserCall:
+    def flatten(self, args: Sequence[object], kwargs: dict[str, object]) -> UserCall:
         """Flattens a call, once: everything that follows takes its leaves."""
         if self.simple:
             return UserCall(self.fun, args, kwargs, *flatten((tuple(args), kwargs)), ())
@@ -303,7 +303,7 @@ class Calls:
         dynamic, dynamic_kw = self.static.split(args, kwargs)
 
         @functools.wraps(self.fun)
-        def fun(*dynamic: Any, **dynamic_kw: Any) -> Any:
+        def fun(*dynamic: Any, **dynamic_kw: object) -> Any:
             full, full_kw = self.static.join(args, kwargs, dynamic, dynamic_kw)
             return unmarked(*full, **full_kw)
 
@@ -319,7 +319,7 @@ class Calls:
         numbers = tuple(i for i, path in enumerate(paths) if is_donated(path))
         return UserCall(fun, args, kwargs, leaves, tree, paths, numbers)
 
-    def parameters(self, args: Sequence[Any]) -> tuple[str, ...]:
+    def parameters(self, args: Sequence[object]) -> tuple[str, ...]:
         """Returns the names of the parameters of positional arguments that are not static; empty if unknown."""
         names = parameter_names(self.fun, len(args))
         if self.simple:
@@ -336,7 +336,7 @@ class Calls:
         return tuple(self.static.split(args, {})[0])
 
 
-def _marked(x: Any) -> Any:
+def _marked(x: object) -> Any:
     if isinstance(x, Static):
         return x
     if is_tensor(x):
@@ -348,9 +348,9 @@ def _marked(x: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _take_static(_: Any) -> None:
+def _take_static(_: object) -> None:
     """Takes a static argument."""
 
 
-def _value(x: Any) -> Any:
+def _value(x: object) -> Any:
     return x.value if isinstance(x, Static) else x

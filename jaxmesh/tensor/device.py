@@ -16,7 +16,7 @@ from jaxmesh.validate import as_index
 
 
 def _devices() -> list[Any]:
-    return cast("list[Any]", jax.devices())
+    return cast("list[object]", jax.devices())
 
 
 def open_mesh_device(

@@ -53,7 +53,7 @@ def slices_of(key: object, shape: Sequence[int]) -> tuple[list[tuple[int, int, i
     >>> slices_of((1, slice(None, 2)), (4, 6))
     ([(1, 2, 1), (0, 2, 1)], {1})
     """
-    keys: list[Any] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
+    keys: list[object] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1 or len(keys) - len(dots) > len(shape):
         raise VerifyError(

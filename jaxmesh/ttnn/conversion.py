@@ -181,7 +181,7 @@ def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | Non
     return [bring(x) if is_here else x for x, is_here in zip(operands, here, strict=True)]
 
 
-def differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
+def differ_in_storage(before: Sequence[MeshTensor], after: Sequence[Any]) -> bool:
     """Returns True for results of one storage whose arrays stayed as they were."""
     first = after[0].storage if isinstance(after[0], MeshTensor) else None
     return first is not None and all(

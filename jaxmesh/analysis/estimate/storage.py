@@ -27,14 +27,14 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.validate import is_hashable, quote
 
 
-def check_stored(stored: Any) -> Mapping[str, str]:
+def check_stored(stored: object) -> Mapping[str, str]:
     """Returns element types by a pattern of the arguments' paths.
 
     Raises:
       ArgumentTypeError: neither an element type nor a dict of them.
       ArgumentValueError: an unknown element type, or an invalid regular expression.
     """
-    requested: Any = {} if stored is None else {"": stored} if isinstance(stored, str) else stored
+    requested = {} if stored is None else {"": stored} if isinstance(stored, str) else stored
     if not isinstance(requested, Mapping) or not all(isinstance(pattern, str) for pattern in cast("Any", requested)):
         raise ArgumentTypeError(
             f"estimate takes as stored an element type, or a dict of them by regular expressions, got {quote(stored)}."

@@ -61,7 +61,7 @@ class _Partners:
 
     def groups(self, ours: Indices, theirs: Indices, key: Key) -> dict[Any, tuple[list[int], list[int]]]:
         """Groups the indices of both recordings by the key of their entries."""
-        groups: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        groups: dict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, (entries, indices) in enumerate(((self.a, ours), (self.b, theirs))):
             for number in indices:
                 groups[key(entries[number])][side].append(number)

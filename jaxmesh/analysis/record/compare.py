@@ -156,7 +156,7 @@ class _Judge:
         for coordinate, (x, y), result in zip(common, copies, metrics, strict=True):
             why, at = self._verdict(result, x, exact)
             if at is not None:
-                element: Any = {"index": at, "value": as_number(x[at]), "other": as_number(y[at])}
+                element = {"index": at, "value": as_number(x[at]), "other": as_number(y[at])}
                 return ComparedValue.of(a, b, "different", coordinate=coordinate or None, why=why, **element, **numbers)
         if missing is not None:
             why = "only one of them made it on this device"

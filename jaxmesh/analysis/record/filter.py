@@ -42,7 +42,7 @@ class Wanted:
 
     def __call__(self, place: Place) -> bool:
         """Returns True if the values of an equation are recorded."""
-        answer: Any = self.test is None or self.test(place)
+        answer: object = self.test is None or self.test(place)
         if not isinstance(answer, bool):
             raise ArgumentTypeError(f"the function given to record as only returns True or False, got {quote(answer)}.")
         return answer

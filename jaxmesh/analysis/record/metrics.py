@@ -205,7 +205,7 @@ def _scale(x: Array) -> float:
 
 def _ulps(a: Array, b: Array) -> int:
     """Returns the largest difference in steps between neighbouring floats."""
-    numpy: Any = jnp
+    numpy: object = jnp
     if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != numpy.finfo(a.dtype).bits:
         return 0
     finite = np.isfinite(numbers(a)) & np.isfinite(numbers(b))

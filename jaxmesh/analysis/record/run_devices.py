@@ -72,7 +72,7 @@ def record_devices(
         check_bytes(used, wanted.max_bytes, "all values on all devices")
         plan = plan_regions(ResidencyMap(program, residency.inputs))
 
-        def run(*leaves: Any, plan: Plan = plan) -> list[Any]:
+        def run(*leaves: object, plan: Plan = plan) -> list[Any]:
             return execute(plan, mesh, [x.data if isinstance(x, MeshTensor) else x for x in leaves])
 
         with progress("compiling and running"):
@@ -92,7 +92,7 @@ def record_devices(
 
 def _array(x: Any) -> Array:
     """Copies a result to the host's memory; equal copies of a value share the memory of one."""
-    array: Any = fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
+    array = fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
     if isinstance(array, jax.Array) and not array.is_fully_replicated:
         first, *others = (np.asarray(s.data) for s in array.addressable_shards)
         copies = all(m in (n, 1) for n, m in zip(array.shape, first.shape, strict=True))
@@ -123,7 +123,7 @@ def instrument(
     `varying` has, for each argument, the mesh axes it varies over; `capacities` has the number of iterations of a
     while loop that its buffers store, by default `INITIAL_CAPACITY`.
     """
-    structures: list[Any] = []
+    structures: list[object] = []
     program, inputs = residency.program, residency.inputs
 
     def run(*args: Any) -> list[Any]:
@@ -172,7 +172,7 @@ class _Tracer:
     # --- one value ---
 
     def record(
-        self, scope: _TracedBody, place: Place, result: int, value: Any, residency: Residency, aval: Any
+        self, scope: _TracedBody, place: Place, result: int, value: object, residency: Residency, aval: Any
     ) -> None:
         """Adds a value to the results of the body if it is wanted."""
         if is_recorded(aval) and self.wanted(place):
@@ -198,7 +198,7 @@ class _Tracer:
         config = MeshComposerConfig(list(range(start, start + len(self.sizes))), self.sizes)
         return aggregate_tensor_p.bind(value, composer_config=config)
 
-    def zeros(self, mapped: bool, nodes: Any, *lead: int) -> Any:
+    def zeros(self, mapped: bool, nodes: object, *lead: int) -> Any:
         """Returns zeros for the arrays of a body, with leading dims `lead`."""
 
         def of(array: Any) -> Any:
@@ -207,7 +207,7 @@ class _Tracer:
 
         return jax.tree.map(of, nodes)
 
-    def leave(self, scope: _TracedBody, mapped: bool, nodes: Any) -> Any:
+    def leave(self, scope: _TracedBody, mapped: bool, nodes: object) -> Any:
         """Returns the values of a body as results of the body around it."""
 
         def join(buffer: Buffer) -> Buffer:
@@ -268,7 +268,7 @@ class _Tracer:
         # The residency of the carry is its residency after the loop.
         inputs = [*const_inputs, *flow.split_results(site.outputs)[0], *x_inputs]
 
-        def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
+        def step(carry: Sequence[object], x: list[Any]) -> tuple[list[Any], Any]:
             inner = self.inner(scope, site, "body")
             carry, y = flow.split_results(self.body(inner, flow.body, [*consts, *carry, *x], inputs))
             return carry, (y, inner.nodes)
@@ -288,7 +288,7 @@ class _Tracer:
             (more,) = self.body(inner, flow.cond, [*cond_consts, *carry], [*cond_inputs, *site.outputs])
             return more, inner.nodes
 
-        def iterate(carry: Sequence[Any]) -> tuple[list[Any], list[Node]]:
+        def iterate(carry: Sequence[object]) -> tuple[list[Any], list[Node]]:
             inner = self.inner(scope, site, "body")
             return self.body(inner, flow.body, [*body_consts, *carry], [*body_inputs, *site.outputs]), inner.nodes
 
@@ -301,7 +301,7 @@ class _Tracer:
 
         # Test the condition before the first iteration and at the end of each iteration, where it can be recorded.
         more, condition = test(carry)
-        count: Any = jnp.int32(0)
+        count: object = jnp.int32(0)
         count = self.vary(count) if mapped else count
         tested = _write(self.zeros(mapped, condition, capacity + 1), condition, count)
         computed = self.zeros(mapped, jax.eval_shape(lambda: iterate(carry)[1]), capacity)
@@ -336,11 +336,11 @@ def _is_running(state: Any) -> Any:
     return state[1]
 
 
-def _write(buffers: Any, values: Any, iteration: Any) -> Any:
+def _write(buffers: object, values: object, iteration: object) -> Any:
     """Writes the values of one iteration; an iteration beyond the capacity overwrites the last, and the program runs
     again."""
 
-    def write(buffer: Any, value: Any) -> Any:
+    def write(buffer: Any, value: object) -> Any:
         return lax.dynamic_update_index_in_dim(buffer, value, iteration, 0)
 
     return jax.tree.map(write, buffers, values)

@@ -32,7 +32,7 @@ def record_reference(
     recorder, args = _Recorder(wanted), [reference_input(x) for x in leaves]
     for number, (x, residency, aval) in enumerate(zip(args, boundary.residencies, program.in_avals, strict=True)):
         place = Place(SourceLocation(function=boundary.name), ARGUMENT, number)
-        value: Any = Shards(x) if residency is DEVICE else jnp.asarray(x)
+        value: object = Shards(x) if residency is DEVICE else jnp.asarray(x)
         recorder.keep(place, 0, value, aval, tuple(value) if residency is DEVICE else ())
     with progress("values", count=lambda: len(recorder.entries)):
         run_reference(program, boundary.residencies, boundary.sizes, args, RULES[level], recorder)
@@ -66,9 +66,9 @@ class _Recorder(Observer):
         stored = self._spool.add(data)
         self.entries.append(Entry(place, self._walk.path, number, coordinates, stored, key_kind(aval.dtype)))
 
-    def _copied(self, value: Any) -> Array:
+    def _copied(self, value: object) -> Array:
         """Returns a value in immutable memory, as JAX's arrays are; a value that ops only pass on is copied once."""
-        words: Any = words_of(value)
+        words: object = words_of(value)
         if isinstance(words, jax.Array):
             return np.asarray(words)
         if id(value) not in self._copies:

@@ -52,23 +52,23 @@ class Substitute:
 # --- collectives over several axes -----------------------------------------------------------------------------------
 
 
-def _reduced(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
+def _reduced(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any]:
     largest = eqn.primitive.name.startswith("pmax")
 
-    def reduce(x: Any, axis: str) -> Any:
+    def reduce(x: object, axis: str) -> Any:
         return lax.psum(x, axis) if eqn.primitive.name.startswith("psum") else _extreme(largest, x, axis)
 
     return [functools.reduce(reduce, reversed(eqn.params["axes"]), x) for x in operands]
 
 
 @_custom_jvp
-def _extreme(largest: bool, x: Any, axis: str) -> Any:
+def _extreme(largest: bool, x: jax.Array, axis: str) -> Any:
     """Returns the largest or smallest elements along a mesh axis, with the derivative that JAX lacks."""
     return (lax.pmax if largest else lax.pmin)(x, axis)
 
 
 @_extreme.defjvp
-def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[object]) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     y: Any = _extreme(largest, x, axis)
     found: Any = (x == y).astype(x.dtype)
@@ -76,7 +76,7 @@ def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[Any])
     return y, lax.psum(found * t, axis) / lax.psum(found, axis)
 
 
-def _gathered(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
+def _gathered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any]:
     (x,), p = operands, eqn.params
     dim, to = p["all_gather_dimension"], {"to": "invarying"} if eqn.primitive.name.endswith("invariant") else {}
     for number, axis in enumerate(reversed(p["axis_name"])):
@@ -84,7 +84,7 @@ def _gathered(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
     return [x]
 
 
-def _scattered(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _scattered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
     if not eqn.params["tiled"]:
         return None
     dim = eqn.params["scatter_dimension"]
@@ -92,7 +92,7 @@ def _scattered(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
                              eqn.params["axis_name"], operands[0])]  # fmt: skip
 
 
-def _exchanged(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _exchanged(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
     (x,), p = operands, eqn.params
     if not p["tiled"]:
         return None
@@ -142,7 +142,7 @@ def axes_of(eqn: Eqn) -> Sequence[Any]:
 # --- operations of one device ----------------------------------------------------------------------------------------
 
 
-def _padded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _padded(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
     x, value = operands
     config = eqn.params["padding_config"]
     if any(inner for _, _, inner in config):
@@ -246,7 +246,7 @@ def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
         return None
     # The magnitude of the least integer is unsigned.
     kind = f"uint{8 * dtype.itemsize}" if jnp.issubdtype(dtype, jnp.integer) else dtype
-    rest: Any = lax.rem(lax.abs(x).astype(kind), lax.abs(y).astype(kind))
+    rest = lax.rem(lax.abs(x).astype(kind), lax.abs(y).astype(kind))
     return [rest.astype(dtype) * lax.sign(x)]
 
 

@@ -6,7 +6,6 @@ import argparse
 import math
 import time
 from pathlib import Path
-from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli.demo import report
@@ -30,7 +29,7 @@ examples:
 exit codes: 0 all comparisons pass, 1 one fails, 2 wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: object) -> None:
     """Adds `demo` to the parser of the command line."""
     parser = add_command(commands, "demo", DEMO, DEMO_NOTES)
     parser.add_argument(

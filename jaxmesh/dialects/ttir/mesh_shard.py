@@ -160,7 +160,7 @@ mesh_shard_p = compat.unlowered_primitive("mesh_shard")
 
 
 def _abstract_eval(
-    x: Any,
+    x: jax.Array,
     *,
     shard_type: ShardType,
     shard_direction: ShardDirection,
@@ -208,7 +208,12 @@ def _axes(names: set[str]) -> str:
 
 
 def _transpose(
-    ct: jax.Array, x: jax.Array, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
+    ct: jax.Array,
+    x: jax.Array,
+    *,
+    shard_direction: ShardDirection,
+    assume_replicated: bool = False,
+    **attributes: object,
 ) -> list[Any]:
     out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
     if shard_direction is ShardDirection.FULL_TO_SHARD:

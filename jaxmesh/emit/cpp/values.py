@@ -128,7 +128,7 @@ def one(value: Any) -> str:
             raise UnsupportedError(f"C++ calls take numbers, truth values and strings, got {value!r}.")
 
 
-def _list_of(values: Sequence[Any]) -> str:
+def _list_of(values: Sequence[object]) -> str:
     return ", ".join(map(one, values))
 
 

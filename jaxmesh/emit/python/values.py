@@ -118,7 +118,7 @@ def plain(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return array(cast("Array", value))
     if isinstance(value, np.generic):
-        return array(np.asarray(cast("Any", value)))[1:-1]
+        return array(np.asarray(cast("object", value)))[1:-1]
     if value is None or isinstance(value, (bool, int)):
         return repr(value)
     if isinstance(value, float):
@@ -126,7 +126,7 @@ def plain(value: Any) -> str:
     if isinstance(value, str):
         return python_string(value)
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(plain, cast('tuple[Any, ...]', value)))}]"
+        return f"[{', '.join(map(plain, cast('tuple[object, ...]', value)))}]"
     raise VerifyError(
         f"emitted Python writes numbers, truth values, strings and lists of them, got {type(value).__name__} {value!r}."
     )

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,15 +61,17 @@ def _without(eqn: Eqn, region: _Manual) -> Eqn:
 
 def _call(eqn: Eqn, region: _Manual) -> Eqn:
     """Returns a call of the exchange in JAX, traced for the types of the operands."""
-    exchange: Any = jax.jit(partial(_exchange, names=eqn.params["axis_name"], groups=eqn.params["axis_index_groups"]))
-    sizes: Any = dict(region.mesh.shape)
+    exchange: object = jax.jit(
+        partial(_exchange, names=eqn.params["axis_name"], groups=eqn.params["axis_index_groups"])
+    )
+    sizes: object = dict(region.mesh.shape)
     given: list[jax.ShapeDtypeStruct] = []
     specs: list[PartitionSpec] = []
     for atom in (*eqn.invars, *eqn.outvars):
         (rows, *rest), axes = atom.aval.shape, tuple(sorted(compat.varying_axes(atom.aval)))
         specs.append(PartitionSpec(axes) if axes else PartitionSpec())
         given.append(jax.ShapeDtypeStruct((rows * math.prod(sizes[a] for a in axes), *rest), atom.aval.dtype))
-    region_of: Any = jax.shard_map
+    region_of: object = jax.shard_map
     mapped = region_of(
         exchange,
         mesh=region.mesh,

@@ -19,6 +19,7 @@ import numpy as np
 from jax import export
 from jax.core import ShapedArray
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.errors import (
     ArgumentTypeError,
@@ -75,7 +76,7 @@ def _advise_on_shard_map() -> Generator[None]:
         raise
 
 
-def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedRegion) -> Any:
+def call_inline(mapped: Callable[..., object], args: Sequence[object], region: TracedRegion) -> Any:
     """Calls a function made by `jax.shard_map` as a part of a region."""
     trees: list[Any] = []
 
@@ -105,7 +106,7 @@ def abstract(leaf: object, what: str) -> jax.ShapeDtypeStruct:
     if isinstance(leaf, ShapedArray):
         leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
     try:
-        aval: Any = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
+        aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     except JaxmeshError:
         raise
     except OverflowError:
@@ -169,7 +170,7 @@ class TtirProgram:
 
 def trace_by_hand(
     fun: Callable[..., Any],
-    in_tree: Any,
+    in_tree: PyTreeDef,
     avals: Sequence[jax.ShapeDtypeStruct],
     varying: Sequence[Sequence[str]],
     mesh: AnyMesh,
@@ -200,7 +201,7 @@ def trace_by_hand(
 
 
 def call_placed(
-    fun: Callable[..., Any], shardings: tuple[Any, Any], args: Sequence[Any], kwargs: dict[str, Any]
+    fun: Callable[..., object], shardings: tuple[object, object], args: Sequence[object], kwargs: dict[str, object]
 ) -> Any:
     """Calls a function in a region, its full arguments and results in the shardings of `jaxmesh.jit`."""
     ins, outs = shardings

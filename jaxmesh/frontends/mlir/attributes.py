@@ -183,7 +183,7 @@ class Values:
         """Returns the entries of a dictionary attribute, or of an op's attributes."""
         return {name: self._table(name, entry, self(entry)) for name, entry in entries(written)}
 
-    def _table(self, name: str, written: ir.Attribute, value: Any) -> Any:
+    def _table(self, name: str, written: ir.Attribute, value: jax.Array) -> Any:
         """Returns a table, such as device ids, in its shape although all its entries are equal."""
         if name == _SPLAT or not isinstance(written, ir.DenseElementsAttr) or value.ndim:
             return value

@@ -89,7 +89,9 @@ def quantized(element: str) -> Quantized | None:
     return Quantized(None if axis is None else int(axis), scales, zeros, least, most, f"{sign}{width}")
 
 
-def with_elements(op: str, operation: ir.Operation, attributes: Mapping[str, Any], *, moves: bool) -> Mapping[str, Any]:
+def with_elements(
+    op: str, operation: ir.Operation, attributes: Mapping[str, object], *, moves: bool
+) -> Mapping[str, Any]:
     """Returns the attributes of an op, with its element types if it converts quantized numbers.
 
     Raises:

@@ -119,11 +119,11 @@ class _Run:
         """The place of the present op, for messages."""
         return "line {}: {}".format(*self.place)
 
-    def program(self, arguments: Sequence[Any]) -> list[Any]:
+    def program(self, arguments: Sequence[jax.Array]) -> list[Any]:
         """Binds the ops of the program."""
         text, types = self.text, self.text.program.types
         # The results of equations are variables: equations are added without tracers.
-        values: list[Any] = [None] * len(types)
+        values: list[object] = [None] * len(types)
         kinds, declared = [-1] * len(types), [*map(id, types)]
         empty: set[Value] = set()
         trace, source = current_trace(), current_source()
@@ -202,7 +202,7 @@ class _Run:
         return results
 
     def _steps(
-        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
+        self, op: Op, definition: OpDef, attributes: Mapping[str, object], inputs: list[jax.Array], types: Structs
     ) -> Steps:
         """Returns an op as one equation, or as the equations of its meaning."""
         special = self._mesh_shard if op.name == "ttir.mesh_shard" else _memory_op if op.name in _MEMORY else None
@@ -215,7 +215,7 @@ class _Run:
         return steps
 
     def _meaning(
-        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
+        self, op: Op, definition: OpDef, attributes: Mapping[str, object], inputs: list[jax.Array], types: Structs
     ) -> Jaxpr:
         """Returns the jaxpr of an op: one equation, or the equations of its meaning."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
@@ -245,7 +245,7 @@ class _Run:
 
         return jax.make_jaxpr(bind)(*inputs)
 
-    def _for_meaning(self, op: Op, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _for_meaning(self, op: Op, attributes: Mapping[str, object]) -> Mapping[str, Any]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
         if op.name.endswith(".constant") and isinstance(value := attributes.get("value"), np.ndarray):
             elements = cast("Array", value)

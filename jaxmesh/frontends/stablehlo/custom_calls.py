@@ -188,7 +188,7 @@ def _truth(value: object) -> bool:
     return text.lower() == "true"
 
 
-def _ints(value: Any) -> tuple[int, ...]:
+def _ints(value: jax.Array) -> tuple[int, ...]:
     return tuple(int(n) for n in np.atleast_1d(value))
 
 

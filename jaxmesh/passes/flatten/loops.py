@@ -141,7 +141,7 @@ def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[V
     return _keep(b, eqn, carry, [*of_condition, *of_body], [body, condition], None)
 
 
-def inside(b: Builder, xs: Sequence[Value], **options: Any) -> tuple[Builder, list[Value]]:
+def inside(b: Builder, xs: Sequence[Value], **options: object) -> tuple[Builder, list[Value]]:
     """Returns a builder of a body, and its arguments; tensors made from nothing are made again."""
     inner, given = b.inside(**options), dict[Value, Value]()
     for x in dict.fromkeys(xs):

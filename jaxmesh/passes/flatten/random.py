@@ -153,7 +153,7 @@ def on_words(eqn: Eqn) -> Jaxpr | None:
 
     def mapped(*xs: jax.Array) -> Results:
         params = eqn.primitive.get_bind_params(eqn.params)
-        function: Callable[..., Any] = functools.partial(eqn.primitive.bind, **params)
+        function: Callable[..., object] = functools.partial(eqn.primitive.bind, **params)
         for _ in impl.key_shape:
             function = jax.vmap(function, in_axes=[None if g is None else -1 for g in keys], out_axes=-1)
         return function(*xs)

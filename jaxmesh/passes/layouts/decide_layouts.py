@@ -126,7 +126,7 @@ class _Decider:
     def _convert(self, value: Value, before: StoredForm, after: StoredForm) -> Value:
         """Appends one conversion."""
         operands: tuple[Value, ...] = (value,)
-        attributes: dict[str, Any] = {}
+        attributes = {}
         if before.dtype != after.dtype:
             name = "typecast"
         elif before.tile != after.tile:

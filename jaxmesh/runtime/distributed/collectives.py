@@ -35,7 +35,7 @@ def is_here(device: Any) -> bool:
 
 def process_at(mesh: Mesh, coordinate: tuple[int, ...]) -> int:
     """Returns the number of the process whose device is at a mesh coordinate."""
-    device: Any = mesh.devices[coordinate]
+    device = mesh.devices[coordinate]
     return device.process_index
 
 
@@ -107,7 +107,7 @@ def gather(
     owners: Mapping[Key, int],
     shape: tuple[int, ...],
     dtype: Any,
-    devices: Sequence[Any],
+    devices: Sequence[object],
     process: int | None = None,
 ) -> dict[Key, Array] | None:
     """Sends pieces of one shape and dtype from their owners to `process`, or to all for None; returns None
@@ -143,7 +143,7 @@ def digest(value: Any) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=_DIGEST).digest()
 
 
-def agree(what: str, description: str, value: bytes, devices: Sequence[Any]) -> None:
+def agree(what: str, description: str, value: bytes, devices: Sequence[object]) -> None:
     """Checks that all processes with some of the devices have the same value, passed as bytes or as its digest.
 
     Raises:
@@ -169,7 +169,7 @@ def agree(what: str, description: str, value: bytes, devices: Sequence[Any]) -> 
     )
 
 
-def on_every_device(value: Any, mesh: Mesh) -> jax.Array:
+def on_every_device(value: object, mesh: Mesh) -> jax.Array:
     """Puts a host array that every process has on all devices of a mesh; the copies are not compared."""
     return put(value, NamedSharding(mesh, PartitionSpec()))
 
@@ -188,12 +188,12 @@ def put(value: Any, sharding: Any) -> jax.Array:
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
 
-def _in_another_order(value: Any, sharding: Any) -> bool:
+def _in_another_order(value: object, sharding: Any) -> bool:
     """Returns True if the array may have the sharding's devices in a different order, which JAX rarely supports."""
     if not isinstance(value, jax.Array) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
         return False
     current: Any = value.sharding
-    devices: set[Any] = current.device_set
+    devices: set[object] = current.device_set
     return len(devices) > 1 and devices == sharding.device_set and not isinstance(sharding, jax.sharding.NamedSharding)
 
 

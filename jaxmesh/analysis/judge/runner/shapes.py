@@ -39,7 +39,7 @@ class Plans:
 
     def __init__(self, ttnn: Any) -> None:
         self._ttnn = ttnn
-        self._kinds: dict[Any, tuple[Any, Any, Any]] = {}
+        self._kinds: dict[object, tuple[Any, object, object]] = {}
 
     def result(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
@@ -69,7 +69,7 @@ class Plans:
         if type(x) is dict:
             return tuple(self._key(item) for item in cast("dict[str, Any]", x).items())
         if type(x) in (list, tuple):
-            return type(x).__name__, *map(self._key, cast("Sequence[Any]", x))
+            return type(x).__name__, *map(self._key, cast("Sequence[object]", x))
         if x is None or isinstance(x, (bool, int, float, str, enum.Enum)):
             return type(x), repr(x)
         if (text := repr(x)) and " at 0x" not in text:
@@ -83,7 +83,7 @@ class Shapes:
 
     def __init__(self, ttnn: Any, inside: Any = None, plans: Plans | None = None) -> None:
         self._ttnn, self._inside, self._plans = ttnn, ttnn if inside is None else inside, plans
-        self._made_of: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._made_of: dict[int, tuple[object, tuple[object, ...]]] = {}
 
     def plan_once(self) -> None:
         """Plans equal calls once; for a program whose operations are not dispatched."""
@@ -99,10 +99,10 @@ class Shapes:
             return Shapes(self._ttnn, attribute, self._plans)
         return attribute if isinstance(attribute, type) or not callable(attribute) else self._with_real(attribute)
 
-    def _with_real(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_real(self, function: Callable[..., object]) -> Callable[..., Any]:
         """Wraps a function so that it receives promises as tensors of zeros."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: object) -> Any:
             return function(*map(self.as_real, args), **{k: self.as_real(v) for k, v in kwargs.items()})
 
         plans = self._plans
@@ -137,7 +137,7 @@ class Shapes:
 
     # --- functions that take promises ---
 
-    def _make_config(self, name: str, parts: Any, *shape: Any) -> Any:
+    def _make_config(self, name: str, parts: object, *shape: object) -> Any:
         """Creates the config of a mapper or a composer, and remembers its parts."""
         return self._remember(getattr(self._ttnn, name)(parts, *shape), (parts, *shape))
 
@@ -146,12 +146,12 @@ class Shapes:
         handle = getattr(self._ttnn, name)(device, config)
         return self._remember(handle, (*self._parts(config), device.shape)[:2])
 
-    def _remember(self, handle: Any, parts: tuple[Any, ...]) -> Any:
+    def _remember(self, handle: object, parts: tuple[object, ...]) -> Any:
         # ttnn offers no getter for the parts. The object is kept, so that its id is not reused.
         self._made_of[id(handle)] = handle, parts
         return handle
 
-    def _parts(self, handle: Any) -> tuple[Any, ...]:
+    def _parts(self, handle: object) -> tuple[Any, ...]:
         return self._made_of[id(handle)][1]
 
     def distribute_tensor(self, tensor: Any, mapper: Any) -> Any:
@@ -172,7 +172,7 @@ class Shapes:
         local = [n * one // thin for n, one, thin in zip(tensor.shape, parts.shape, whole, strict=True)]
         return Promise(local, tensor.dtype, tensor.layout, parts.tensor_topology())
 
-    def aggregate_tensor(self, tensor: Any, composer: Any) -> Any:
+    def aggregate_tensor(self, tensor: Any, composer: object) -> Any:
         """Joins a distributed tensor; for a promise, computes the global shape."""
         if not isinstance(tensor, Promise):
             return self._ttnn.aggregate_tensor(tensor, composer=composer)
@@ -194,13 +194,13 @@ class Shapes:
         devices = math.prod(tensor.device().shape) if tensor.device() is not None else 1
         return promise if promise.bytes * devices > REAL_BYTES else self._ttnn.from_device(tensor)
 
-    def to_layout(self, tensor: Any, layout: Any, dtype: Any = None, **options: Any) -> Any:
+    def to_layout(self, tensor: Any, layout: object, dtype: Any = None, **options: Any) -> Any:
         """Changes a layout; for a promise, sets its layout and element type."""
         if not isinstance(tensor, Promise):
             return self._with_real(self._ttnn.to_layout)(tensor, layout, dtype, **options)
         return Promise(tensor.shape, tensor.dtype if dtype is None else dtype, layout, tensor.topology)
 
-    def reshape(self, tensor: Any, shape: Any, **options: Any) -> Any:
+    def reshape(self, tensor: Any, shape: Any, **options: object) -> Any:
         """Reshapes a tensor; for a promise, sets its shape."""
         if not isinstance(tensor, Promise) or math.prod(shape) != math.prod(tensor.shape):
             return self._with_real(self._ttnn.reshape)(tensor, shape, **options)
@@ -213,7 +213,7 @@ class Shapes:
             weight_tensor = Promise(weight_tensor.shape, weight_tensor.dtype, weight_tensor.layout)
         return self._with_real(self._ttnn.conv2d)(weight_tensor=weight_tensor, **options)
 
-    def deallocate(self, tensor: Any, *options: Any) -> None:
+    def deallocate(self, tensor: Any, *options: object) -> None:
         """Releases a tensor; a promise occupies no memory."""
         if not isinstance(tensor, Promise):
             self._ttnn.deallocate(tensor, *options)
@@ -222,7 +222,7 @@ class Shapes:
 def use_shapes(utils: Any, shapes: Shapes) -> None:
     """Replaces the program's loader: inputs are created from their types, without reading files."""
 
-    def load_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
+    def load_tensor(path: str, layout: object, dtype: object, device: Any, memory_config: Any, shape: Any) -> Any:
         if device is None:
             return shapes.make_host(shape, dtype)
         return shapes.make_empty(Promise(shape, dtype, layout), layout, device, memory_config)

@@ -97,7 +97,7 @@ class Watch:
         self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
         self._before: dict[str, int] = {}
         self._at_return = dict(self._now)
-        self._left: list[dict[str, Any]] = []
+        self._left: list[dict[str, object]] = []
 
     def close(self) -> None:
         """Ends the last line."""
@@ -130,7 +130,7 @@ class Watch:
         self._finish_line()
         self._times = outer
 
-    def leave_function(self, results: Any, names: Mapping[str, Any]) -> Any:
+    def leave_function(self, results: object, names: Mapping[str, object]) -> Any:
         """Records the tensors that the watched function leaves on the devices; returns its results."""
         self._finish_line()
         self._at_return = dict(self._now)
