@@ -202,7 +202,7 @@ def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
     return emulated_mesh(sizes)
 
 
-def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
+def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[object]:
     """Returns the arguments of a program from the file `--inputs`, or random arguments."""
     mesh: Any = traced.mesh
     presharded = [(a, r is DEVICE) for a, r in zip(traced.in_avals, traced.residency.inputs, strict=True)]

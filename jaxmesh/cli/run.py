@@ -161,7 +161,7 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         return _check(results, wanted)
 
 
-def _as_list(results: Any, count: int) -> list[Any]:
+def _as_list(results: Any, count: int) -> list[object]:
     return [results] if count == 1 else list(results)
 
 

@@ -155,7 +155,7 @@ def _value(words: Array, dtype: DTypeLike) -> Any:
 # --- transformations -------------------------------------------------------------------------------------------------
 
 
-def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: object) -> tuple[Any, Any]:
+def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: object) -> tuple[object, object]:
     (x,), (t,) = primals, tangents
     out = check_copies_p.bind(x, **params)
     # Equal copies have equal derivatives.
@@ -164,7 +164,7 @@ def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: object
 
 def _batch(
     args: Sequence[object], dims: Sequence[int], *, mapped: tuple[int, ...], **params: object
-) -> tuple[Any, int]:
+) -> tuple[object, int]:
     (x,), (at,) = args, dims
     added = (at, *[d + (d >= at) for d in mapped])
     return check_copies_p.bind(x, mapped=added, **params), at
@@ -199,7 +199,7 @@ def first_difference(shards: Mapping[Coordinate, Shard], claim: Claim) -> Differ
     return None
 
 
-def _compare(x: Shard, y: Shard) -> tuple[tuple[int, ...], Any, Any] | None:
+def _compare(x: Shard, y: Shard) -> tuple[tuple[int, ...], object, object] | None:
     """Returns the first index at which two shards differ, and both elements."""
     if not np.size(x):
         return None

@@ -117,7 +117,7 @@ def spec_text(spec: PartitionSpec) -> str:
     return str(spec).replace("PartitionSpec", "P", 1)
 
 
-def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
+def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, object]:
     """Returns the shape and the element type to draw: of an array, of its type, or of a sequence of sizes."""
     shape = getattr(x, "shape", x)
     sizes = integers("the shape that visualize draws", (shape,) if isinstance(shape, int) else shape)

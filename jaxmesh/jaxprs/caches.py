@@ -44,7 +44,7 @@ def keep(programs: dict[Any, V], key: Hashable, make: Callable[[], V]) -> V:
     return programs.setdefault(key, make())
 
 
-def placement_of(x: Any) -> tuple[bool, Any] | None:
+def placement_of(x: Any) -> tuple[bool, object] | None:
     """Returns whether a concrete array is committed, and its sharding; None for anything else.
 
     It takes one step for an array of numbers, and none of Python's properties.
@@ -122,7 +122,7 @@ def is_jit_disabled() -> bool:
     return _config.disable_jit.value
 
 
-def unkeyed_settings() -> tuple[Any, bool]:
+def unkeyed_settings() -> tuple[object, bool]:
     """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
     return _PRNG.value, _CUSTOM.value
 

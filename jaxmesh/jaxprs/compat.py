@@ -93,7 +93,7 @@ def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=kind)
 
 
-def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
+def typed_struct(aval: Aval, varying: Iterable[str]) -> object:
     """Returns an argument for `jax.make_jaxpr` of the type `aval`, typed over the current mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     kind = jax.typeof(np.zeros(())).manual_axis_type.update(varying=frozenset(varying))
@@ -131,7 +131,7 @@ def weakly_typed(x: jax.Array) -> Any:
     return _lax_internal._convert_element_type(x, x.dtype, weak_type=True)
 
 
-def in_device_memory(x: object) -> Any:
+def in_device_memory(x: object) -> object:
     """Returns a traced value in the devices' memory, into which it is moved from the host's."""
     kind = getattr(x, "aval", None)
     on_host = getattr(kind, "memory_space", None) is jax.memory.Space.Host
@@ -232,7 +232,7 @@ def unlowered_primitive(name: str) -> Any:
     return prim
 
 
-def implementation(eqn: Eqn) -> Callable[..., Any] | None:
+def implementation(eqn: Eqn) -> Callable[..., object] | None:
     """Returns a library's implementation of its primitive; None for JAX's primitives, or if JAX cannot trace it."""
     impl: Any = eqn.primitive.impl
     bound: object = getattr(impl, "func", impl)
@@ -272,7 +272,7 @@ _core: Any = core_lib
 _client: Any = xla_client
 
 
-def array_type(shape: tuple[int, ...], dtype: DType, sharding: NamedSharding) -> Any:
+def array_type(shape: tuple[int, ...], dtype: DType, sharding: NamedSharding) -> Aval:
     """Returns the type of an array over the devices of a sharding."""
     return _core.update_aval_with_sharding(_core.ShapedArray(shape, dtype), sharding)
 

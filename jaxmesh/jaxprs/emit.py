@@ -121,7 +121,7 @@ def as_tracer(trace: object, x: object) -> Any:
     return _partial_eval.DynamicJaxprTracer(trace, x.aval, x) if isinstance(x, Var) else x
 
 
-def as_variable(x: object) -> Any:
+def as_variable(x: object) -> object:
     """Returns the variable of a tracer that stands for any value of its type; another value unchanged."""
     return x if type_in_trace(x) is None else getattr(x, "val", x)
 
@@ -149,7 +149,7 @@ def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     return evaluate.eval_jaxpr(jaxpr, *args) if trace is None or steps is None else steps.add(trace, args)
 
 
-def call_jaxpr(jaxpr: Jaxpr, args: Sequence[jax.Array]) -> list[Any]:
+def call_jaxpr(jaxpr: Jaxpr, args: Sequence[jax.Array]) -> list[jax.Array]:
     """Adds one call of a closed jaxpr without constants to the current trace, for arguments of its types."""
     body = open_jaxpr(jaxpr)
     called = emit_eqn(_core.closed_call_p, args, [a.aval for a in body.outvars], {"call_jaxpr": jaxpr}, body.effects)
@@ -209,7 +209,7 @@ def type_in_trace(operand: Any) -> Hashable:
     return None if operand.val in trace.frame.constvar_to_val else operand.aval
 
 
-def current_source() -> Any:
+def current_source() -> object:
     """Returns the source location of the equations that are added now."""
     return _util.current()
 

@@ -152,7 +152,7 @@ splice_p.multiple_results = True
 
 
 @splice_p.def_effectful_abstract_eval
-def _splice_types(*_: object, body: Jaxpr, made: Sequence[Var], mover: Any) -> tuple[list[Any], Any]:
+def _splice_types(*_: object, body: Jaxpr, made: Sequence[Var], mover: Any) -> tuple[list[object], object]:
     return [mover.type(v.aval) for v in made], body.effects
 
 

@@ -46,7 +46,7 @@ def with_operands(eqn: Eqn, swap: Mapping[Var, Atom]) -> Eqn:
     return eqn
 
 
-def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
     if walk.is_jaxpr(value):
         return change(value)
     if not walk.jaxprs_in((value,)):
@@ -63,7 +63,7 @@ def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     return api.unflatten(api.structure(value, is_leaf=is_item), items)
 
 
-def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
     """Wraps a thunk whose first result is an open jaxpr, which a custom rule traces on demand."""
 
     def changed(*args: Any) -> Any:
@@ -73,7 +73,7 @@ def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     return lu.wrap_init(changed, debug_info=thunk.debug_info)
 
 
-def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
     """Wraps a Python function, the backward rule of a custom_vjp: its operations are traced, changed and evaluated."""
 
     def changed(*args: Any) -> Any:

@@ -20,7 +20,7 @@ _ir: Any = ir
 _PASS = "func.func(chlo-legalize-to-stablehlo)"
 
 
-def _same(x: object) -> Any:
+def _same(x: object) -> object:
     return x
 
 
@@ -71,7 +71,7 @@ def _steps(name: str, count: int, element: str) -> list[tuple[Callable[..., Any]
     return steps
 
 
-def _function(op: Any) -> Callable[..., Any]:
+def _function(op: Any) -> Callable[..., object]:
     name = op.operation.name.removeprefix("stablehlo.")
     if name == "constant":
         number = np.array(op.attributes["value"]).reshape(())[()]

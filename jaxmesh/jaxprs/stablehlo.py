@@ -72,7 +72,7 @@ EQUATION = "jaxmesh.equation"
 _KEPT = LINALG | {"inspect_sharding", "rng_bit_generator"}
 
 
-def _largest(params: Mapping[str, Any], x: jax.Array) -> Any:
+def _largest(params: Mapping[str, Any], x: jax.Array) -> object:
     """Returns the exact largest elements, which an approximate search may return too."""
     dim = params["reduction_dimension"]
     moved = jnp.moveaxis(x, dim, -1)
@@ -81,7 +81,7 @@ def _largest(params: Mapping[str, Any], x: jax.Array) -> Any:
     return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim)
 
 
-def _sums_of_exponentials(params: Mapping[str, object], x: object) -> Any:
+def _sums_of_exponentials(params: Mapping[str, object], x: object) -> object:
     return lax.associative_scan(jnp.logaddexp, x, reverse=params["reverse"], axis=params["axis"])
 
 
@@ -91,7 +91,7 @@ _EXPANDED: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
 """Primitives that lower to ops without a meaning to a partitioner, and what they are computed by in their place."""
 
 
-def _expansion(eqn: Eqn) -> Callable[..., Any] | None:
+def _expansion(eqn: Eqn) -> Callable[..., object] | None:
     """Returns the function of the operands that is lowered in the place of an equation; None to lower the equation."""
     expanded = _EXPANDED.get(eqn.primitive.name)
     if expanded is None:

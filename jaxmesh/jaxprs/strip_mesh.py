@@ -104,7 +104,7 @@ class Mover:
             known = self._types[id(aval)] = aval, self._moved_type(aval)
         return known[1]
 
-    def _moved_type(self, aval: Aval) -> Any:
+    def _moved_type(self, aval: Aval) -> Aval:
         if not isinstance(aval, ShapedArray):
             return aval
         if self._mesh is None:
@@ -114,7 +114,7 @@ class Mover:
             return known.update(sharding=known.sharding.update(mesh=self._mesh))
         return known.update(sharding=NamedSharding(self._mesh, PartitionSpec(*[None] * len(known.shape))))
 
-    def _moved_context(self, eqn: Eqn) -> Any:
+    def _moved_context(self, eqn: Eqn) -> object:
         known = self._contexts.get(id(eqn.ctx))
         if known is None:
             known = self._contexts[id(eqn.ctx)] = eqn.ctx, walk.context_on(eqn, self._context)
@@ -131,7 +131,7 @@ class Mover:
         return None if self._mesh is None else NamedSharding(self._mesh, value.spec)
 
 
-def _plain_type(aval: Any) -> Any:
+def _plain_type(aval: Any) -> Aval:
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 

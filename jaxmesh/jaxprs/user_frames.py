@@ -53,7 +53,7 @@ def _chosen(traceback: object, keeps_packages: bool) -> tuple[Frame | None, Fram
     return choose(frames(traceback), keeps_packages)
 
 
-def nearest(traceback: Any, outer: object = None) -> Any:
+def nearest(traceback: Any, outer: object = None) -> object:
     """Returns a traceback if it has a frame of the user's, else the traceback of its caller.
 
     `outer` is the traceback of the caller, by default of the equation whose body is traced now.

@@ -108,7 +108,7 @@ def result_shardings(shardings: object, results: object) -> tuple[Any, ...]:
     return _resolved("out_shardings", jax.jit(same, out_shardings=shardings), (results,))
 
 
-def _resolved(name: str, jitted: Any, args: Sequence[object]) -> tuple[Any, ...]:
+def _resolved(name: str, jitted: Any, args: Sequence[object]) -> tuple[object, ...]:
     structs = jax.tree.map(_struct, tuple(args))
     with traced_as(None), jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
         return tuple(map(_given, jitted.trace(*structs)._params[name]))

@@ -134,7 +134,7 @@ def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: 
     return core.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
 
 
-def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
+def context_on(eqn: Eqn, mesh: AbstractMesh) -> object:
     """Returns the tracing context of an equation, with another mesh."""
     with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         return core.new_jaxpr_eqn([], [], eqn.primitive, {}, core.no_effects).ctx
@@ -264,7 +264,7 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     return dict(contexts[0].var_names)
 
 
-def _print_row(eqn: Any, context: object, settings: object) -> Any:
+def _print_row(eqn: Any, context: object, settings: object) -> object:
     eqn.params["contexts"][:] = [context]
     if eqn.params["eqn"] is not None:
         _core.pp_eqn(eqn.params["eqn"], context, settings)

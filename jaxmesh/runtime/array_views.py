@@ -35,7 +35,7 @@ def view(stored: jax.Array) -> Any:
     return jax.make_array_from_single_device_arrays(stored.shape, stored.sharding, views, dtype=stored.dtype)
 
 
-def local_view(stored: jax.Array, shape: tuple[int, ...]) -> Any:
+def local_view(stored: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Returns one device's stored shard in its local shape: the same memory, without a computation.
 
     The result is always a new array, because the caller may donate it.

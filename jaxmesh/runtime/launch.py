@@ -120,7 +120,7 @@ class _NewCall:
         return self._jitted.trace(*args, **kwargs)
 
 
-def launch_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, Any], keeps: bool) -> tuple[Any, Any]:
+def launch_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, Any], keeps: bool) -> tuple[object, object]:
     """Launches a function; returns its results, and how `Dispatch` runs it again, if it is kept."""
     if not keeps or is_transforming() or is_jit_disabled():
         return launch(jitted, *args, **kwargs), None
@@ -153,7 +153,7 @@ class Dispatch:
                 check_alive(x, "an argument")
         return launch(self.known, *args, **kwargs)
 
-    def _run_new(self, *args: object, **kwargs: object) -> tuple[Any, Any]:
+    def _run_new(self, *args: object, **kwargs: object) -> tuple[object, object]:
         with _outside_of_launch():
             out, known = self._new(*args, **kwargs)
         if known is not None and device_count(known) > 1:

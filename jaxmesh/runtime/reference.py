@@ -82,7 +82,7 @@ def run_steps(
     args: Sequence[Array],
     rules: Mapping[str, Transfer],
     bind: Callable[[Eqn, Sequence[Any]], list[Any]] = evaluate.bind,
-) -> Generator[tuple[Any, Value]]:
+) -> Generator[tuple[object, Value]]:
     """Runs a closed jaxpr as `run_reference` does; yields each variable with its value, in order.
 
     The arguments come first. `bind` evaluates an equation on one device. A value is freed after its last use, so that a
@@ -108,7 +108,7 @@ def run_again(
     bind: Callable[[Eqn, Sequence[object]], list[object]],
     is_needed: Callable[[Eqn], bool],
     is_same: Callable[[Value, Value], bool],
-) -> dict[Any, Value]:
+) -> dict[object, Value]:
     """Runs a closed jaxpr again with other values of some variables; returns the variables whose values change.
 
     `known` has the values of a run of `run_steps`. Only equations that read a changed value are performed, if
@@ -133,7 +133,7 @@ def _entered(argument: Any, residency: Residency) -> Value:
     return Shards(argument) if residency is DEVICE else off_explicit_axes(argument)
 
 
-def _own(x: jax.Array) -> Any:
+def _own(x: jax.Array) -> Array:
     """Returns a copy of a result, which may share the memory of an argument or of another device."""
     value = np_or_keys(jnp.asarray(x))
     array = value

@@ -67,7 +67,7 @@ def execute(
     return run(*[jnp.asarray(x) for x in args])
 
 
-def _constrain(y: jax.Array, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+def _constrain(y: jax.Array, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> jax.Array:
     """Returns a full result in its sharding; aggregates of axes in another order than the mesh's reshape it."""
     return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
 
@@ -162,7 +162,7 @@ def _eval_outside(
         evaluate.eval_eqns([_on_host(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
 
 
-def _held(eqn: Eqn) -> set[Any]:
+def _held(eqn: Eqn) -> set[object]:
     return {e.primitive for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)}
 
 
@@ -230,7 +230,7 @@ class _Mapped:
         for var, (_, _, finish), result in zip(keys, exits, results, strict=True):
             env[var] = finish(result)
 
-    def _create_empty(self, var: Atom) -> Any:
+    def _create_empty(self, var: Atom) -> object:
         """Returns an array without elements, typed as the variable."""
         varying = _varying_axes(var, self.names)
         x = jnp.zeros(var.aval.shape, var.aval.dtype)

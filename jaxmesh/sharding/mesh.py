@@ -227,7 +227,7 @@ def _default_devices(count: int) -> Sequence[Any]:
     return devices if len(devices) >= count else emulate(count)
 
 
-def _devices_of_all(count: int, devices: list[Any]) -> Sequence[Any]:
+def _devices_of_all(count: int, devices: list[Any]) -> Sequence[object]:
     """Returns the devices of several processes; raises an error if a process lacks a device in the mesh."""
     if len(devices) < count:
         devices = cast("list[object]", jax.devices("cpu"))

@@ -169,7 +169,7 @@ def _storer(sharding: NamedSharding, rank: int) -> Any:
     """Returns the function that converts an array on the mesh to the form of stored tensors."""
     mesh = plain_mesh(sharding.mesh)
 
-    def store(x: object) -> Any:
+    def store(x: object) -> object:
         return store_array(x, sharding.spec, mesh)
 
     return jax.jit(store)
@@ -253,7 +253,7 @@ def check_leaf(leaf: Any, what: str) -> None:
     check_alive(leaf.data if isinstance(leaf, MeshTensor) else leaf, what)
 
 
-def prepare_leaf(leaf: Any) -> Any:
+def prepare_leaf(leaf: Any) -> object:
     """Returns one leaf of a call in the form that a compiled program takes: a copy of a NumPy array."""
     if isinstance(leaf, MeshTensor):
         return leaf.unshared_data()
@@ -300,7 +300,7 @@ def whole_spec(x: jax.Array, argument: Argument) -> PartitionSpec | None:
     return argument.sharding.spec if whole and argument.sharding is not None else None
 
 
-def wrap_result(x: jax.Array, aval: Aval, residency: object, mesh: AnyMesh) -> Any:
+def wrap_result(x: jax.Array, aval: Aval, residency: object, mesh: AnyMesh) -> object:
     """Returns a result as a `MeshTensor` if it stays on the devices."""
     if residency is not DEVICE:
         return x

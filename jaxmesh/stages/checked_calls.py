@@ -113,7 +113,7 @@ class CheckedCalls:
             run = self._compiled_for("now")
             return raise_differences(self._collector, lambda: launch(run, *args, **kwargs)), None
 
-    def _compiled_for(self, way: str) -> Callable[..., Any]:
+    def _compiled_for(self, way: str) -> Callable[..., object]:
         key = way, unkeyed_settings()
         if key not in self._functions:
             collector = self._collector if way == "now" else None
@@ -121,7 +121,7 @@ class CheckedCalls:
         return self._functions[key]
 
 
-def raise_differences(collector: Collector, run: Callable[[], object]) -> Any:
+def raise_differences(collector: Collector, run: Callable[[], object]) -> object:
     """Returns what `run` returns, after the devices are done; raises if the collector got copies that differ."""
     with collector.listening() as found:
         out = run()
@@ -139,7 +139,7 @@ def check_arguments(tree: object, parameters: Sequence[str]) -> None:
 # --- shard_map with check_vma=False ----------------------------------------------------------------------------------
 
 
-def check_results(f: Callable[..., object], out_specs: object, collector: Collector | None) -> Callable[..., Any]:
+def check_results(f: Callable[..., object], out_specs: object, collector: Collector | None) -> Callable[..., object]:
     """Returns the function of the shards with its results checked along every axis that their spec leaves out."""
 
     @functools.wraps(f)
@@ -166,7 +166,7 @@ def _is_spec(x: object) -> bool:
     return x is None or isinstance(x, PartitionSpec)
 
 
-def _check_result(leaf: object, spec: object, number: int, what: str, line: str, collector: Collector | None) -> Any:
+def _check_result(leaf: object, spec: object, number: int, what: str, line: str, collector: Collector | None) -> object:
     if not isinstance(leaf, jax.Array) or not isinstance(spec, PartitionSpec):
         return leaf
     mesh = jax.sharding.get_abstract_mesh()

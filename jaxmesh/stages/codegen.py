@@ -137,7 +137,7 @@ def _check(name: str, options: Mapping[str, object]) -> None:
 
 def _lower(
     name: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: AnyMesh | None, static: Mapping[str, Any]
-) -> tuple[Lowered, tuple[Any, ...]]:
+) -> tuple[Lowered, tuple[object, ...]]:
     """Returns the lowered program and its dynamic arguments."""
     if not isinstance(f, (JitFunction, ShardMapped)):
         made = jit(f, mesh=mesh, **static)
@@ -150,7 +150,7 @@ def _lower(
     return f.lower(*args), f.dynamic(*args) if isinstance(f, JitFunction) else args
 
 
-def _own_mesh(f: Callable[..., object], mesh: AnyMesh | None) -> contextlib.AbstractContextManager[Any]:
+def _own_mesh(f: Callable[..., object], mesh: AnyMesh | None) -> contextlib.AbstractContextManager[object]:
     """Returns a context that sets the given mesh, if the function may have one too: tracing refuses an unset mesh."""
     if mesh is None or not isinstance(f, (JitFunction, ShardMapped)):
         return contextlib.nullcontext()

@@ -91,7 +91,7 @@ class Compiled(HasArguments):
             flatten((args, kwargs))
             raise
 
-    def _run_new(self, *args: object, **kwargs: object) -> tuple[Any, Any]:
+    def _run_new(self, *args: object, **kwargs: object) -> tuple[object, object]:
         """Runs a call; returns its results, and how the program is run again, as `launch_new` does."""
         if not is_multi_process():
             return self._start(args, kwargs, self._simple)
@@ -103,7 +103,7 @@ class Compiled(HasArguments):
                 compare_launch_arguments((args, kwargs), self._boundary.parameters)
             return self._start(args, kwargs, keeps=False)
 
-    def _start(self, args: tuple[object, ...], kwargs: dict[str, object], keeps: bool) -> tuple[Any, Any]:
+    def _start(self, args: tuple[object, ...], kwargs: dict[str, object], keeps: bool) -> tuple[object, object]:
         if self._checks_arguments:
             check_arguments((args, kwargs), self._boundary.parameters)
         given = check_call(self._boundary, args, kwargs)
@@ -146,17 +146,17 @@ class Compiled(HasArguments):
     output_shardings = _of_jax("output_shardings", "The shardings of the results, in their tree.")
     output_formats = _of_jax("output_formats", "The layouts and shardings of the results, in their tree.")
 
-    def runtime_executable(self) -> Any:
+    def runtime_executable(self) -> object:
         """Returns XLA's executable, as of `jax.stages.Compiled`."""
         return self._compiled.runtime_executable()
 
     @property
-    def input_shardings(self) -> Any:
+    def input_shardings(self) -> object:
         """The shardings of the arguments, in their tree: `(args, kwargs)`, as of `jax.stages.Compiled`."""
         return _tree.unflatten(self._boundary.in_tree, self._shardings)
 
     @property
-    def input_formats(self) -> Any:
+    def input_formats(self) -> object:
         """The layouts and shardings of the arguments, in their tree, as of `jax.stages.Compiled`."""
         formats = self._compiled.input_formats
         return _tree.unflatten(self.in_tree, formats[0])
@@ -165,7 +165,7 @@ class Compiled(HasArguments):
         """Returns XLA's cost analysis."""
         return self._compiled.cost_analysis()
 
-    def memory_analysis(self) -> Any:
+    def memory_analysis(self) -> object:
         """Returns XLA's memory analysis."""
         return self._compiled.memory_analysis()
 
@@ -184,7 +184,7 @@ class Compiled(HasArguments):
         return record_devices(self._residency, self._boundary, Wanted.of(only, max_bytes), compile_and_call)
 
 
-def _place(x: Any, sharding: Any) -> Any:
+def _place(x: Any, sharding: Any) -> object:
     """Returns a committed array with the program's sharding, if it is read; JAX places everything else itself."""
     if (
         sharding is None
@@ -196,7 +196,7 @@ def _place(x: Any, sharding: Any) -> Any:
     return put(x, sharding)
 
 
-def _stored_aval(a: Argument, mesh: AnyMesh) -> Any:
+def _stored_aval(a: Argument, mesh: AnyMesh) -> object:
     if a.varying is None:
         return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type, sharding=a.aval.sharding)
     shape = (*a.aval.shape, *[mesh.shape[n] for n in a.varying])

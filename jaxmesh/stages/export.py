@@ -66,7 +66,7 @@ def sample(arguments: Sequence[Argument], mesh: Mesh, seed: int) -> list[Any]:
     return [_sample(a, mesh, rng) for a in arguments]
 
 
-def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
+def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> object:
     if jax.dtypes.issubdtype(argument.aval.dtype, jax.dtypes.prng_key):
         keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), argument.aval.shape)
         if keys.dtype != argument.aval.dtype:

@@ -67,7 +67,7 @@ def with_joined_tensors(boundary: Boundary, residency: ResidencyMap) -> tuple[Bo
     return dataclasses.replace(boundary, arguments=tuple(made)), jaxpr
 
 
-def join_tensors(tree: object) -> Any:
+def join_tensors(tree: object) -> object:
     """Returns a tree of arguments with the arrays that `with_joined_tensors` takes in place of `MeshTensor`s."""
     return jax.tree.map(_joined, tree, is_leaf=is_tensor)
 

@@ -21,6 +21,7 @@ from jaxmesh.jaxprs.clamped_starts import clamp_starts
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import inline_calls, map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import with_devices
 from jaxmesh.sharding.shard_attributes import spec_axes
@@ -294,13 +295,13 @@ class _Interpreter:
             out_rows.append(value.rows)
         return outs, out_rows, asked
 
-    def _reordered(self, value: SplitValue, rows: Rows) -> Any:
+    def _reordered(self, value: SplitValue, rows: Rows) -> jax.Array:
         """Returns the parts with the axes of each dim in another order: every device sends one part and takes one."""
         axes = tuple(a for a in self.names if any(a in r for r in rows))
         sizes = [self.sizes[a] for a in axes]
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
 
-        def holders(order: Rows) -> Any:
+        def holders(order: Rows) -> Array:
             """Returns the numbers of the devices, in the order of the parts that they hold."""
             return numbers.transpose([axes.index(a) for row in order for a in row]).ravel()
 

@@ -162,7 +162,7 @@ class ShardMapped:
             name_axis(error)
             raise
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> object:
         """Binds an object, as methods do."""
         return self if instance is None else types.MethodType(self, instance)
 

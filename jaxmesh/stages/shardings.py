@@ -112,7 +112,7 @@ def requested_shardings(
     return Asked(tuple(wanted), tuple(presharded), results, given, keeps)
 
 
-def _on_program_mesh(sharding: NamedSharding | None, mesh: AnyMesh, what: str) -> Any:
+def _on_program_mesh(sharding: NamedSharding | None, mesh: AnyMesh, what: str) -> NamedSharding | None:
     """Returns a `NamedSharding` over the program's mesh; other shardings, and those over one device, are unchanged."""
     if not isinstance(sharding, NamedSharding) or (sharding.mesh.size == 1 and mesh.size > 1):
         return sharding
@@ -155,13 +155,13 @@ def read_placements(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple
     return carried, any(_is_elsewhere(x, mesh) for x in leaves)
 
 
-def moved_to_mesh(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple[Any, Any]:
+def moved_to_mesh(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple[object, object]:
     """Returns a call's arguments on the program's mesh; JAX names the shardings of results after an argument's mesh."""
     if not isinstance(mesh, Mesh) or is_staged():
         return args, kwargs
     whole = NamedSharding(mesh, PartitionSpec())
 
-    def move(x: object) -> Any:
+    def move(x: object) -> object:
         return jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x
 
     return _tree.map(move, (args, kwargs))

@@ -106,7 +106,7 @@ class Stage(HasArguments, abc.ABC):
         """Returns a new flat program; `ttnn_program` describes the options."""
 
     @functools.cached_property
-    def _decomposed(self) -> Any:
+    def _decomposed(self) -> Jaxpr:
         """The jaxpr with the equations of their meaning in place of imported operations."""
         return decompose(self._jaxpr)
 
@@ -255,7 +255,7 @@ class Stage(HasArguments, abc.ABC):
         return list(self._jaxpr.out_avals)
 
     @property
-    def out_info(self) -> Any:
+    def out_info(self) -> object:
         """The types of the results, in their tree, as of `jax.stages`; local types for `MeshTensor`s."""
         avals, mesh = self.out_avals, self._boundary.mesh
         ends = zip(avals, self._boundary.kept or [None] * len(avals), strict=True)

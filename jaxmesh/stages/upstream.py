@@ -107,7 +107,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         donated = () if self.lowered is None else self.lowered.boundary.donated
         return read_text(dataclasses.replace(stage, text=text), functools.cache(self._lower), donated)
 
-    def _lower(self) -> Any:
+    def _lower(self) -> object:
         made: Any = self.program("ttnn")
         return made.lower()
 
@@ -346,6 +346,6 @@ def _with_whole_arrays(
     return make(boundary, jaxpr, *rest, **keywords)
 
 
-def _leaves(args: object, kwargs: object) -> list[Any]:
+def _leaves(args: object, kwargs: object) -> list[object]:
     """Returns the flat arguments that the compiler's texts take: of keys of random numbers their words."""
     return list(map(compat.words_of, jax.tree.leaves(join_tensors((args, kwargs)))))

@@ -234,7 +234,9 @@ class Calls:
 
         return run
 
-    def arrange(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arrange(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """Returns a call with the static arguments marked that JAX's cache does not tell apart.
 
         Raises:
@@ -331,12 +333,12 @@ class Calls:
         parameters = self.parameters(call.args)
         return [show_path(path, parameters) for path in call.paths]
 
-    def dynamic(self, args: Sequence[Any]) -> tuple[Any, ...]:
+    def dynamic(self, args: Sequence[Any]) -> tuple[object, ...]:
         """Returns the arguments that are not static."""
         return tuple(self.static.split(args, {})[0])
 
 
-def _marked(x: object) -> Any:
+def _marked(x: object) -> Static:
     if isinstance(x, Static):
         return x
     if is_tensor(x):

@@ -204,7 +204,7 @@ class WholeProgram:
 
 def as_function(
     run: Callable[..., list[object]], boundary: Boundary, out_tree: PyTreeDef, ins: Sequence[Any], outs: Sequence[Any]
-) -> Any:
+) -> object:
     """Returns a jitted function of a program's trees that calls a function of flat arguments."""
     mesh = with_devices(boundary.mesh)
     places, explicit = [_placed(s, mesh) for s in ins], AxisType.Explicit in boundary.mesh.axis_types

@@ -194,7 +194,7 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
     return number
 
 
-def _cast_exactly(x: Any, dtype: DTypeLike) -> Any:
+def _cast_exactly(x: Any, dtype: DTypeLike) -> object:
     """Returns a number in an element type: rounded as a float, exact as an integer or bool, None if impossible."""
     value = np.asarray(x)
     if value.dtype.kind in "OSUTmM":
@@ -213,7 +213,7 @@ def _cast_exactly(x: Any, dtype: DTypeLike) -> Any:
 _scalars = Cache[jax.Array](4096, "numbers on the devices")
 
 
-def _copy_to_all(value: Any, mesh: AnyMesh) -> Any:
+def _copy_to_all(value: Any, mesh: AnyMesh) -> object:
     """Returns a number on every device; each is sent once."""
     if isinstance(mesh, AbstractMesh):
         return value
@@ -367,7 +367,7 @@ def _compute(
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 
-def apply_operator(name: str, operands: Sequence[object]) -> Any:
+def apply_operator(name: str, operands: Sequence[object]) -> object:
     """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
     known = (MeshTensor, *NUMBER, *_ARRAYS)
     # An object that NumPy converts to an array is in host memory.

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         def to(self, *args: object, **kwargs: Any) -> Any: ...
         def reshape(self, *shape: object) -> Any: ...
         def __getitem__(self, key: object) -> Any: ...
-        def _binary(self, other: object) -> Any: ...
-        def _unary(self) -> Any: ...
+        def _binary(self, other: object) -> object: ...
+        def _unary(self) -> object: ...
 
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _binary
         __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = _binary
@@ -70,12 +70,12 @@ class TensorBase(_Members):
 
     def to_torch(
         self, dtype: object = None, *, torch_rank: int | None = None, mesh_composer: MeshToTensor | None = None
-    ) -> Any:
+    ) -> object:
         """Returns the value as a torch tensor, where torch is installed; see `ttnn.to_torch`."""
         check_to_torch(dtype, torch_rank)
         return torch_from_array(self.value("to_torch", mesh_composer), dtype, torch_rank)
 
-    def to_list(self) -> Any:
+    def to_list(self) -> object:
         """Returns the numbers of a tensor on one device as nested lists.
 
         Raises:

@@ -107,15 +107,15 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _UNARY: Mapping[str, str] = {"invert": "bitwise_not", "abs": "abs", "neg": "neg"}
 
 
-def _binary(op: str) -> Callable[[Any, Any], Any]:
+def _binary(op: str) -> Callable[[object, object], object]:
     return lambda self, other: apply_operator(op, (self, other))
 
 
-def _reflect(op: str) -> Callable[[Any, Any], Any]:
+def _reflect(op: str) -> Callable[[object, object], object]:
     return lambda self, other: apply_operator(op, (other, self))
 
 
-def _unary(op: str) -> Callable[[Any], Any]:
+def _unary(op: str) -> Callable[[object], object]:
     return lambda self: apply_operator(op, (self,))
 
 
@@ -237,7 +237,7 @@ def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> A
     return np.array(self.value("numpy.asarray", None), dtype=dtype, copy=copy)
 
 
-def to_jax_array(self: MeshTensor) -> Any:
+def to_jax_array(self: MeshTensor) -> object:
     """Returns the array of a tensor on one device for functions of JAX."""
     if self.mesh.size == 1 and not jax.sharding.get_abstract_mesh().manual_axes:
         return self.data.reshape(tuple(self.shape))

@@ -75,7 +75,7 @@ class Binder:
 
     def _known_by_elements(
         self, form: tuple[object, ...], given: Sequence[object], args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> tuple[list[int], list[Any]]:
+    ) -> tuple[list[int], list[object]]:
         """Returns what `_select` does, kept by element types, too: the types in a list may select another overload."""
         rows = [tuple(map(type, cast("Sequence[object]", x))) for x in given if type(x) is list or type(x) is tuple]
         if any(list in row or tuple in row for row in rows):

@@ -43,7 +43,7 @@ class Composed(TtnnFunction):
         return finish_one(result, results[0]) if results else result
 
 
-def composed(compute: Callable[..., object]) -> Any:
+def composed(compute: Callable[..., object]) -> Composed:
     """Gives a function the parameters of the real one, and enters it under its name."""
     return Composed(f"ttnn.{compute.__name__}", compute)
 

@@ -173,7 +173,7 @@ def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | Non
     if target is None or not any(here):
         return None
 
-    def bring(x: Any) -> Any:
+    def bring(x: Any) -> object:
         if is_host_tensor(x):
             return copy_to_devices(x.array, target, x.layout, None)
         return to_mesh(x, target, DRAM_MEMORY_CONFIG)

@@ -132,7 +132,7 @@ def to_torch(
     mesh_composer: MeshToTensor | None = None,
     device: MeshDevice | Mesh | None = None,
     cq_id: int | None = None,
-) -> Any:
+) -> object:
     """Returns the value of a tensor as a torch tensor; see `to_numpy`.
 
     Args:

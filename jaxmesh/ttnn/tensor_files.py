@@ -77,7 +77,7 @@ def dump_tensor(
         agree("dump_tensor: the file written", "", b"", devices)
 
 
-def load_tensor(file_name: str | Path, *, device: MeshDevice | Mesh | None = None) -> Any:
+def load_tensor(file_name: str | Path, *, device: MeshDevice | Mesh | None = None) -> object:
     """Reads a tensor that `dump_tensor` wrote.
 
     Args:
@@ -128,7 +128,7 @@ def _distribute(data: Array, about: dict[str, Any], layout: Layout, device: Any)
     return assemble(shards, mesh, varying, _read_topology(about["topology"]), storage)
 
 
-def _topology_entry(topology: TensorTopology | None) -> Any:
+def _topology_entry(topology: TensorTopology | None) -> object:
     if topology is None:
         return None
     dims = [p.dim if isinstance(p, PlacementShard) else None for p in topology.placements()]

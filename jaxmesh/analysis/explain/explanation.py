@@ -93,7 +93,7 @@ class Explanation(Sequence[Row]):
         """Sums the moves of all rows by kind and axes: between host and devices first, then among the devices."""
         return totals(moves_of(self.rows))
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, object]]:
         """Returns the rows as dicts of plain data, for JSON or a data frame."""
         return [asdict(row) for row in self.rows]
 
@@ -131,7 +131,7 @@ class Explanation(Sequence[Row]):
     def __repr__(self) -> str:
         return printable(f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)")
 
-    def __rich_console__(self, _: object, options: Any) -> Iterator[Any]:
+    def __rich_console__(self, _: object, options: Any) -> Iterator[object]:
         yield importlib.import_module("rich.text").Text(self._report(options.max_width))
 
     @progress("explain")

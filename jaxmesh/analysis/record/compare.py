@@ -202,7 +202,7 @@ def _coordinates(a: Entry, b: Entry) -> tuple[Sequence[Coordinate], Coordinate |
     return sorted(set(a.coordinates) & set(b.coordinates)), apart_at[0] if apart_at else None
 
 
-def _worst(metrics: Sequence[Apart]) -> dict[str, Any]:
+def _worst(metrics: Sequence[Apart]) -> dict[str, object]:
     """Returns the smallest correlation and the largest differences of all devices, as fields of a row."""
     return {
         "pcc": min((f.pcc for f in metrics), default=1.0),

@@ -184,7 +184,7 @@ class Comparison:
     def __repr__(self) -> str:
         return printable(f"Comparison({self.name}, {self.level}, {self.other_level}: {self._summary()[1]})")
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> object:
         from rich.text import Text
 
         return Text(str(self))

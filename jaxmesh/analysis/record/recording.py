@@ -161,7 +161,7 @@ _DEEPEST = 1000
 # --- the header ------------------------------------------------------------------------------------------------------
 
 
-def _header(recording: Recording) -> dict[str, Any]:
+def _header(recording: Recording) -> dict[str, object]:
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -184,7 +184,7 @@ def _header(recording: Recording) -> dict[str, Any]:
     }
 
 
-def _encode_place(place: Place) -> list[Any]:
+def _encode_place(place: Place) -> list[object]:
     at = place.source
     return [at.file, at.line, at.column, at.function, place.op, place.occurrence]
 

@@ -332,7 +332,7 @@ class _Tracer:
         return list(results)
 
 
-def _is_running(state: Any) -> Any:
+def _is_running(state: Any) -> object:
     return state[1]
 
 

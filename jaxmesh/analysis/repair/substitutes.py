@@ -52,7 +52,7 @@ class Substitute:
 # --- collectives over several axes -----------------------------------------------------------------------------------
 
 
-def _reduced(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any]:
+def _reduced(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array]:
     largest = eqn.primitive.name.startswith("pmax")
 
     def reduce(x: object, axis: str) -> Any:
@@ -62,7 +62,7 @@ def _reduced(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any]:
 
 
 @_custom_jvp
-def _extreme(largest: bool, x: jax.Array, axis: str) -> Any:
+def _extreme(largest: bool, x: jax.Array, axis: str) -> jax.Array:
     """Returns the largest or smallest elements along a mesh axis, with the derivative that JAX lacks."""
     return (lax.pmax if largest else lax.pmin)(x, axis)
 
@@ -76,7 +76,7 @@ def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[objec
     return y, lax.psum(found * t, axis) / lax.psum(found, axis)
 
 
-def _gathered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any]:
+def _gathered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array]:
     (x,), p = operands, eqn.params
     dim, to = p["all_gather_dimension"], {"to": "invarying"} if eqn.primitive.name.endswith("invariant") else {}
     for number, axis in enumerate(reversed(p["axis_name"])):
@@ -84,7 +84,7 @@ def _gathered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any]:
     return [x]
 
 
-def _scattered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
+def _scattered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array] | None:
     if not eqn.params["tiled"]:
         return None
     dim = eqn.params["scatter_dimension"]
@@ -92,7 +92,7 @@ def _scattered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
                              eqn.params["axis_name"], operands[0])]  # fmt: skip
 
 
-def _exchanged(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
+def _exchanged(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array] | None:
     (x,), p = operands, eqn.params
     if not p["tiled"]:
         return None
@@ -142,7 +142,7 @@ def axes_of(eqn: Eqn) -> Sequence[Any]:
 # --- operations of one device ----------------------------------------------------------------------------------------
 
 
-def _padded(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
+def _padded(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array] | None:
     x, value = operands
     config = eqn.params["padding_config"]
     if any(inner for _, _, inner in config):
@@ -150,7 +150,7 @@ def _padded(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any] | None:
     return [_with_edges(x, value, [(low, high) for low, high, _ in config])]
 
 
-def _with_edges(x: Any, value: Any, edges: Sequence[tuple[int, int]]) -> Any:
+def _with_edges(x: Any, value: Any, edges: Sequence[tuple[int, int]]) -> jax.Array:
     for dim, (low, high) in enumerate(edges):
         size = x.shape[dim]
         x = lax.slice_in_dim(x, min(max(0, -low), size), max(min(size, size + high), min(max(0, -low), size)), axis=dim)
@@ -160,7 +160,7 @@ def _with_edges(x: Any, value: Any, edges: Sequence[tuple[int, int]]) -> Any:
     return x
 
 
-def _logical(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _logical(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x,) = operands
     if x.dtype != jnp.bool_:
         return None
@@ -183,13 +183,13 @@ def _folded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return results
 
 
-def _of_arrays(eqn: Eqn, operands: list[Any]) -> Sequence[Any]:
+def _of_arrays(eqn: Eqn, operands: list[Any]) -> Sequence[object]:
     """Performs an equation of scalars on arrays."""
     shape = jnp.broadcast_shapes(*[jnp.shape(x) for x in operands])
     return evaluate.bind(eqn, [jnp.broadcast_to(x, shape) for x in operands])
 
 
-def _first_largest(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _first_largest(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x,), (dim,) = operands, eqn.params["axes"]
     if x.dtype == jnp.bool_:
         x = x.astype(jnp.int32)
@@ -218,7 +218,7 @@ def _windows(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return [functools.reduce(combine, parts)]
 
 
-def _neutral(name: str, dtype: Any) -> Any:
+def _neutral(name: str, dtype: Any) -> object:
     if name == "sum":
         return np.zeros((), dtype)
     if jnp.issubdtype(dtype, jnp.floating):
@@ -226,7 +226,7 @@ def _neutral(name: str, dtype: Any) -> Any:
     return np.asarray(jnp.iinfo(dtype).min if name == "max" else jnp.iinfo(dtype).max, dtype)
 
 
-def _wrapped(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _wrapped(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     dtype = eqn.outvars[0].aval.dtype
     if dtype not in (jnp.int8, jnp.uint8) or any(x.dtype != dtype for x in operands):
         return None
@@ -235,12 +235,12 @@ def _wrapped(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return [(wide - 256 * (wide > 127).astype(jnp.int32) if signed else wide).astype(dtype)]
 
 
-def _by_logistic(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _by_logistic(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x,) = operands
     return [2 * lax.logistic(2 * x) - 1] if x.dtype in (jnp.float32, jnp.bfloat16) else None
 
 
-def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x, y), dtype = operands, operands[0].dtype
     if jnp.issubdtype(dtype, jnp.unsignedinteger):
         return None

@@ -273,7 +273,7 @@ def _convolution(call: Call) -> jax.Array:
     return _add_bias(call, out, bias)
 
 
-def read_layout(layout: object) -> Any:
+def read_layout(layout: object) -> object:
     """Reads names and dims from `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
     if not isinstance(layout, str):
         return layout

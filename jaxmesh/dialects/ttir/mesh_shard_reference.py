@@ -66,7 +66,7 @@ def _holds_keys(x: object) -> bool:
     return isinstance(x, jax.Array) and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
-def _like(x: Array, operand: Array) -> Any:
+def _like(x: Array, operand: Array) -> Array:
     """Returns words as random keys if the operand holds keys."""
     wrap: Any = jax.random.wrap_key_data
     return wrap(x, impl=jax.random.key_impl(operand)) if _holds_keys(operand) else x

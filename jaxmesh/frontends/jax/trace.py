@@ -76,7 +76,7 @@ def _advise_on_shard_map() -> Generator[None]:
         raise
 
 
-def call_inline(mapped: Callable[..., object], args: Sequence[object], region: TracedRegion) -> Any:
+def call_inline(mapped: Callable[..., object], args: Sequence[object], region: TracedRegion) -> object:
     """Calls a function made by `jax.shard_map` as a part of a region."""
     trees: list[Any] = []
 

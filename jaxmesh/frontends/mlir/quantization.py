@@ -91,7 +91,7 @@ def quantized(element: str) -> Quantized | None:
 
 def with_elements(
     op: str, operation: ir.Operation, attributes: Mapping[str, object], *, moves: bool
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     """Returns the attributes of an op, with its element types if it converts quantized numbers.
 
     Raises:

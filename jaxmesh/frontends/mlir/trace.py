@@ -245,7 +245,7 @@ class _Run:
 
         return jax.make_jaxpr(bind)(*inputs)
 
-    def _for_meaning(self, op: Op, attributes: Mapping[str, object]) -> Mapping[str, Any]:
+    def _for_meaning(self, op: Op, attributes: Mapping[str, object]) -> Mapping[str, object]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
         if op.name.endswith(".constant") and isinstance(value := attributes.get("value"), np.ndarray):
             elements = cast("Array", value)

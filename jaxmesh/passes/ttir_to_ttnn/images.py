@@ -74,7 +74,7 @@ def _out_size(size: int, kernel: int, stride: int, edge: Pair, dilation: int) ->
     return max((size + sum(edge) - dilation * (kernel - 1) - 1) // stride + 1, 0)
 
 
-def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str, Any]:
+def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str, object]:
     batch, height, width, channels = o.shape(x)
     return {
         "in_channels": channels, "out_channels": outs, "batch_size": batch, "input_height": height,

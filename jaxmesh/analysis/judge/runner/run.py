@@ -81,7 +81,7 @@ class Report:
             new.replace(self._path)
 
 
-def _import_ttnn(write: Report) -> Any:
+def _import_ttnn(write: Report) -> object:
     try:
         ttnn = importlib.import_module("ttnn")
         missing = [n for n in ("graph", "get_memory_view", "open_mesh_device", "Tensor") if n not in vars(ttnn)]

@@ -99,7 +99,7 @@ class Shapes:
             return Shapes(self._ttnn, attribute, self._plans)
         return attribute if isinstance(attribute, type) or not callable(attribute) else self._with_real(attribute)
 
-    def _with_real(self, function: Callable[..., object]) -> Callable[..., Any]:
+    def _with_real(self, function: Callable[..., object]) -> Callable[..., object]:
         """Wraps a function so that it receives promises as tensors of zeros."""
 
         def call(*args: Any, **kwargs: object) -> Any:
@@ -110,23 +110,23 @@ class Shapes:
 
     # --- tensors ---
 
-    def as_real(self, x: Any) -> Any:
+    def as_real(self, x: Any) -> object:
         """Returns a promise as a host tensor of zeros; returns any other argument unchanged."""
         if not isinstance(x, Promise):
             return x
         tensor = self.make_zeros(x.shape, x.dtype)
         return tensor if x.layout == self._ttnn.Layout.ROW_MAJOR else self._ttnn.to_layout(tensor, x.layout)
 
-    def make_zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+    def make_zeros(self, shape: Sequence[int], dtype: Any) -> object:
         """Returns a row-major host tensor of zeros."""
         return self._ttnn.zeros(tuple(shape), dtype=dtype, layout=self._ttnn.Layout.ROW_MAJOR)
 
-    def make_host(self, shape: Sequence[int], dtype: Any) -> Any:
+    def make_host(self, shape: Sequence[int], dtype: Any) -> object:
         """Returns a host tensor of zeros, or a promise if it is large."""
         promise = Promise(shape, dtype, self._ttnn.Layout.ROW_MAJOR)
         return promise if promise.bytes > REAL_BYTES else self.as_real(promise)
 
-    def make_empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> Any:
+    def make_empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> object:
         """Returns an uninitialized tensor on the devices."""
         shape = self._ttnn.Shape(list(promise.shape))
         options = {} if memory_config is None else {"memory_config": memory_config}
@@ -137,16 +137,16 @@ class Shapes:
 
     # --- functions that take promises ---
 
-    def _make_config(self, name: str, parts: object, *shape: object) -> Any:
+    def _make_config(self, name: str, parts: object, *shape: object) -> object:
         """Creates the config of a mapper or a composer, and remembers its parts."""
         return self._remember(getattr(self._ttnn, name)(parts, *shape), (parts, *shape))
 
-    def _make_handle(self, name: str, device: Any, config: Any) -> Any:
+    def _make_handle(self, name: str, device: Any, config: Any) -> object:
         """Creates a mapper or a composer, and remembers its config; the mesh shape defaults to the device's."""
         handle = getattr(self._ttnn, name)(device, config)
         return self._remember(handle, (*self._parts(config), device.shape)[:2])
 
-    def _remember(self, handle: object, parts: tuple[object, ...]) -> Any:
+    def _remember(self, handle: object, parts: tuple[object, ...]) -> object:
         # ttnn offers no getter for the parts. The object is kept, so that its id is not reused.
         self._made_of[id(handle)] = handle, parts
         return handle
