@@ -96,7 +96,7 @@ def _print_text(traced: jm.Traced, arguments: argparse.Namespace) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _write(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
+def _write(traced: jm.Traced, args: Sequence[object], arguments: argparse.Namespace) -> list[Path]:
     if arguments.to in EXPORTED:
         how = {**_options(arguments), "make_inputs": arguments.make_inputs}
         return traced.lower().export(arguments.out, *args, languages=(arguments.to,), **how)

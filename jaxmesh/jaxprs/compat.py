@@ -250,7 +250,7 @@ def implementation(eqn: Eqn) -> Callable[..., object] | None:
     return run
 
 
-def lower_as(prim: Primitive, fun: Callable[..., Any]) -> None:
+def lower_as(prim: Primitive, fun: Callable[..., object]) -> None:
     """Lowers a primitive of one result as a function that JAX traces."""
     rules: Any = mlir
     mlir.register_lowering(prim, rules.lower_fun(fun, multiple_results=False))
@@ -292,7 +292,7 @@ def on_devices(kind: Aval, sharding: NamedSharding, shards: Sequence[object], de
 _random: Any = jax.random
 
 
-def is_key(dtype: Any) -> bool:
+def is_key(dtype: DType) -> bool:
     """Returns True for an element type of random keys."""
     return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
@@ -312,7 +312,7 @@ def from_words(x: Any, dtype: Any) -> Any:
         return jax.lax.broadcast(np.zeros((), dtype), x.shape)
     if not is_key(dtype):
         return x
-    generators: list[Any] = []
+    generators: list[object] = []
 
     def note(key: Any) -> None:
         generators.append(_random.key_impl(key))

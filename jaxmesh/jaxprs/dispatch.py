@@ -41,7 +41,7 @@ def dispatched(
     return _lib._jax.pjit(name, without_jit, miss, *about)
 
 
-def run_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, Any]) -> tuple[object, object]:
+def run_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[object, object]:
     """Runs a function of `jax.jit`, or a compiled one; returns its results, and how its program is run again.
 
     The second is None if a program has effects, which JAX's dispatch does not take.

@@ -143,7 +143,7 @@ def emit_eqn(
     return trace.emit_eqn(given, list(avals), prim, params, effects, current)
 
 
-def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[jax.Array]) -> list[Any]:
     """Evaluates a closed jaxpr inside a trace, for arguments of the types of its inputs."""
     trace, steps = current_trace(), Steps.of_jaxpr(jaxpr)
     return evaluate.eval_jaxpr(jaxpr, *args) if trace is None or steps is None else steps.add(trace, args)

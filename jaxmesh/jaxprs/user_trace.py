@@ -78,7 +78,7 @@ def trace_plain(jitted: object, args: Sequence[object], kwargs: Mapping[str, obj
         raise
 
 
-def trace_function(jitted: Any, args: Sequence[object], kwargs: Mapping[str, Any]) -> FunctionTrace:
+def trace_function(jitted: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> FunctionTrace:
     """Traces a function of `jax.jit` for arguments, which may be types or values of a trace."""
     traced: Any = jitted.trace(*args, **kwargs)
     count, params = len(traced._consts), traced._params

@@ -62,7 +62,7 @@ def _axes(avals: Iterable[object]) -> list[Axes]:
     return list(map(compat.varying_axes, avals))
 
 
-def _spread(x: Any, axes: Axes) -> Any:
+def _spread(x: object, axes: Axes) -> Any:
     """Casts an array or a number to a type that varies over at least `axes`; returns any other value."""
     if not isinstance(x, _VALUES) or not (missing := axes - compat.varying_axes(jax.typeof(x))):
         return x
@@ -106,7 +106,7 @@ def _check_alike(original: Any, *args: Any) -> Any:
     return original(*rest, first, second)
 
 
-def _promote(original: Any, value: object, given: Any, wanted: Any) -> object:
+def _promote(original: Any, value: object, given: Aval, wanted: Aval) -> object:
     """Converts a weakly typed start of a carry if an iteration returns another element type."""
     return original(value, given, _like(wanted, given))
 
@@ -143,13 +143,13 @@ def _as_tangent(x: object, primal: object) -> object:
     return _spread(x, compat.varying_axes(jax.typeof(primal)))
 
 
-def _call_backward_rule(rule: Any, arguments: Any, *args: Any) -> object:
+def _call_backward_rule(rule: object, arguments: Any, *args: Any) -> object:
     """Returns the cotangents of a rule; the cotangent of an argument that devices share is the sum over the devices."""
     cotangents: Any = _call_rule(rule, *args)
-    if not isinstance(cotangents, (tuple, list)) or len(cast("list[Any]", cotangents)) != len(arguments):
+    if not isinstance(cotangents, (tuple, list)) or len(cast("list[object]", cotangents)) != len(arguments):
         # JAX reports the structure that it expects.
-        return cast("Any", cotangents)
-    rows = zip(cast("list[Any]", cotangents), arguments, strict=True)
+        return cast("object", cotangents)
+    rows = zip(cast("list[object]", cotangents), arguments, strict=True)
     return tuple(
         jax.tree.map(_as_cotangent, ct, kinds) if jax.tree.structure(ct) == jax.tree.structure(kinds) else ct
         for ct, kinds in rows

@@ -92,7 +92,7 @@ def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
 
 
 def _execute_whole(
-    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any], kept: Sequence[PartitionSpec | None]
+    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[jax.Array], kept: Sequence[PartitionSpec | None]
 ) -> list[Any]:
     outs = _execute(plan, mesh, args)
     return [y if s is None else _whole_array(y, s, mesh) for y, s in zip(outs, kept, strict=True)]

@@ -175,7 +175,7 @@ class Compiled(HasArguments):
         from jaxmesh.analysis.record.filter import Wanted
         from jaxmesh.analysis.record.run_devices import record_devices
 
-        def compile_and_call(run: Callable[..., Any]) -> Any:
+        def compile_and_call(run: Callable[..., object]) -> Any:
             boundary = dataclasses.replace(self._boundary, donated=())
             known: Any = {"residency": self._residency, "explain": self._explain}
             return Compiled(boundary, run, boundary.mesh, checked=False, collector=None, **known)(*args, **kwargs)

@@ -194,7 +194,7 @@ def _check_copies(received: Mapping[Shape, Array], varying: tuple[str, ...], mes
             )
 
 
-def check_processes(tree: Any, what: str = "the value") -> None:
+def check_processes(tree: object, what: str = "the value") -> None:
     """Checks that every process has the same arrays, numbers and texts: arguments, weights, a program's text.
 
     All processes must call it. A program over several processes is correct only if each passes the same full arrays.
@@ -213,7 +213,7 @@ def check_processes(tree: Any, what: str = "the value") -> None:
     as_instance(str, "check_processes", "what", what)
     leaves, _, paths = flatten(tree)
     rows = [(f"{what}{jax.tree_util.keystr(p)}", *_describe(leaf)) for leaf, p in zip(leaves, paths, strict=True)]
-    devices = cast("list[Any]", jax.devices())
+    devices = cast("list[object]", jax.devices())
     # One exchange if all leaves agree; otherwise one exchange per leaf, to find the leaf that differs.
     names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)
     kinds = [n + s for n, s, _ in rows]

@@ -107,7 +107,7 @@ class JitFunction:
         self._as_jax: dict[Hashable, Any] = {}
         functools.update_wrapper(self, fun, updated=())
 
-    def _jit(self, fun: Callable[..., Any], **options: Any) -> Any:
+    def _jit(self, fun: Callable[..., object], **options: Any) -> Any:
         return jax.jit(
             fun,
             # JAX infers what is left out.

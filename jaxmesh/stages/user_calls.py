@@ -255,7 +255,7 @@ class Calls:
                 return self.mark(args, kwargs)
         return args, kwargs
 
-    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    def prepare(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Returns a new call in the form that a program takes, static arguments marked, and True if one is a copy."""
         if self.simple:
             # Most calls with NumPy arrays take these alone.
@@ -333,7 +333,7 @@ class Calls:
         parameters = self.parameters(call.args)
         return [show_path(path, parameters) for path in call.paths]
 
-    def dynamic(self, args: Sequence[Any]) -> tuple[object, ...]:
+    def dynamic(self, args: Sequence[object]) -> tuple[object, ...]:
         """Returns the arguments that are not static."""
         return tuple(self.static.split(args, {})[0])
 
