@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxmesh.analysis.diagnose import Diagnosis, argument_types, diagnose as find, minimize
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import compile_text
-from jaxmesh.cli.options import add_command, check_out, cluster_option, seed_of
+from jaxmesh.cli.options import Commands, add_command, check_out, cluster_option, seed_of
 from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
 from jaxmesh.runtime.npz import read_inputs
@@ -35,7 +35,7 @@ exit codes: 0 right or less precise, 1 wrong, 2 an error (one line on standard e
 compiler, 4 a text is not read, or not comparable"""
 
 
-def add_commands(commands: object) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `diagnose` to the parser of the command line."""
     parser = add_command(commands, "diagnose", DIAGNOSE, DIAGNOSE_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder of export_path, or a StableHLO file")

@@ -12,7 +12,8 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import NoReturn
 
 import jaxmesh as jm
 from jaxmesh.errors import JaxmeshError, printable
@@ -55,7 +56,7 @@ def _run(command: str) -> Callable[[argparse.Namespace], int | None]:
 COMMANDS = {command: _run(command) for command in SUMMARIES}
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"jaxmesh.cli.{name}")
 
 

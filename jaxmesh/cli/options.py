@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import jax
 import numpy as np
@@ -40,7 +40,15 @@ seconds on 64 and 38 seconds on 256 (0.9 GB).
 """
 
 
-def add_command(commands: Any, name: str, description: str, notes: str) -> argparse.ArgumentParser:
+class Commands(Protocol):
+    """The commands of a parser."""
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
+        """Adds a command."""
+        ...
+
+
+def add_command(commands: Commands, name: str, description: str, notes: str) -> argparse.ArgumentParser:
     """Adds a command whose texts keep their line breaks; returns its parser."""
     raw = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, description=description, epilog=notes, formatter_class=raw)

@@ -8,13 +8,13 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
+from jaxmesh.cli.options import Commands
 from jaxmesh.runtime.distributed.launcher import interrupted, run_processes
 from jaxmesh.validate import regular_file
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `processes` to the parser of the command line."""
     parser = commands.add_parser(
         "processes",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jaxmesh as jm
 from jaxmesh.cli import options
+from jaxmesh.cli.options import Commands
 from jaxmesh.errors import printable
 
 RECORD = """\
@@ -37,7 +38,7 @@ examples:
 exit codes: 0 equal, 1 something differs, 2 an error (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: object) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `record` and `compare` to the parser of the command line."""
     record = options.add_command(commands, "record", RECORD, RECORD_NOTES)
     options.common_options(record)

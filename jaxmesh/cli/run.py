@@ -19,6 +19,7 @@ from jaxmesh.analysis.judge.environment import TTNN
 from jaxmesh.analysis.judge.judge import UNREADABLE
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
 from jaxmesh.cli import options
+from jaxmesh.cli.options import Commands
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.runtime import npz
@@ -54,7 +55,7 @@ exit codes: 0 done, 1 --check found a difference, also between copies, or the re
 (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: object) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `run` to the parser of the command line."""
     parser = options.add_command(commands, "run", RUN, RUN_NOTES)
     options.common_options(parser)

@@ -20,7 +20,7 @@ from jax.typing import DTypeLike
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.untyped import Array, lax
+from jaxmesh.jaxprs.untyped import Array, Params, lax
 
 Shard = jax.Array | Array
 _ad: Any = ad
@@ -227,7 +227,7 @@ def _bytes(array: Array) -> Array:
 
 
 def reference_rule(
-    shards: Mapping[Coordinate, Shard], mesh: Mapping[str, int], params: Mapping[str, Any]
+    shards: Mapping[Coordinate, Shard], mesh: Mapping[str, int], params: Params
 ) -> dict[Coordinate, Shard]:
     """Checks copies in the reference executor; returns the shards unchanged."""
     difference = first_difference(shards, params["claim"])

@@ -23,7 +23,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
 from jaxmesh.jaxprs.tracing_state import require_region
-from jaxmesh.jaxprs.untyped import DType
+from jaxmesh.jaxprs.untyped import Device, DType
 
 # jax.extend imports Pallas.
 ClosedJaxpr: Any = getattr(core_lib, "ClosedJaxpr", core_lib.Jaxpr)
@@ -277,7 +277,7 @@ def array_type(shape: tuple[int, ...], dtype: DType, sharding: NamedSharding) ->
     return _core.update_aval_with_sharding(_core.ShapedArray(shape, dtype), sharding)
 
 
-def on_devices(kind: Aval, sharding: NamedSharding, shards: Sequence[object], devices: list[Any]) -> jax.Array:
+def on_devices(kind: Aval, sharding: NamedSharding, shards: Sequence[object], devices: list[Device]) -> jax.Array:
     """Returns an array of a type from one shard per device, in the order of the devices, in one call.
 
     JAX's public functions make a call per device, which takes most of the time for small tensors. XLA aliases host

@@ -15,7 +15,7 @@ from jax._src.interpreters import partial_eval
 
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Literal, Var, is_high
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.jaxprs.untyped import Array, PyTree
 from jaxmesh.jaxprs.walk import constants, open_jaxpr
 
 _partial_eval: Any = partial_eval
@@ -27,9 +27,9 @@ _util: Any = source_info_util
 class _Step(NamedTuple):
     """An equation: its operands are places among all values, the arguments first, or literals."""
 
-    eqn: Any
+    eqn: Eqn
     operands: tuple[Any, ...]
-    avals: tuple[Any, ...]
+    avals: tuple[Aval, ...]
 
 
 _Row = tuple[Eqn, Sequence[Atom]]
@@ -163,7 +163,7 @@ class Kept:
 
     _steps: dict[Hashable, tuple[Steps | None, bool]] = field(default_factory=dict[Hashable, tuple[Steps | None, bool]])
 
-    def __call__(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> Any:
+    def __call__(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> PyTree:
         """Returns what a function makes of operands, an array or a list of arrays.
 
         Args:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.tracing_state import set_within
 
 
@@ -38,7 +39,7 @@ class Remark:
 class Removed:
     """An equation that a pass removed, and the value beside which it is listed, if there is one."""
 
-    eqn: Any
+    eqn: Eqn
     beside: Any
     note: Remark
 

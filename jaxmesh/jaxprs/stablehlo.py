@@ -13,11 +13,11 @@ from jax._src.interpreters import partial_eval
 from jax.sharding import NamedSharding
 
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 from jaxmesh.jaxprs.emit import call_jaxpr, emit_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
-from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.jaxprs.untyped import Params, lax
 
 _partial_eval: Any = partial_eval
 
@@ -72,7 +72,7 @@ EQUATION = "jaxmesh.equation"
 _KEPT = LINALG | {"inspect_sharding", "rng_bit_generator"}
 
 
-def _largest(params: Mapping[str, Any], x: jax.Array) -> object:
+def _largest(params: Params, x: jax.Array) -> object:
     """Returns the exact largest elements, which an approximate search may return too."""
     dim = params["reduction_dimension"]
     moved = jnp.moveaxis(x, dim, -1)
@@ -125,7 +125,7 @@ def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
     return walk.with_eqns(jaxpr, [keep(e) for e in body.eqns], body.outvars)
 
 
-def struct(aval: Any) -> jax.ShapeDtypeStruct:
+def struct(aval: Aval) -> jax.ShapeDtypeStruct:
     """Returns an argument for tracing of a type, with its sharding on Explicit axes."""
     sharding = getattr(aval, "sharding", None)
     typed = sharding is not None and not sharding.mesh.empty

@@ -120,7 +120,7 @@ class Mover:
             known = self._contexts[id(eqn.ctx)] = eqn.ctx, walk.context_on(eqn, self._context)
         return known[1]
 
-    def _atom(self, atom: Any, swap: Mapping[Var, Atom]) -> Atom:
+    def _atom(self, atom: Atom, swap: Mapping[Var, Atom]) -> Atom:
         if isinstance(atom, compat.Literal):
             # The type of a number names no mesh.
             named = isinstance(atom.aval, ShapedArray) and not atom.aval.sharding.mesh.empty
@@ -131,7 +131,7 @@ class Mover:
         return None if self._mesh is None else NamedSharding(self._mesh, value.spec)
 
 
-def _plain_type(aval: Any) -> Aval:
+def _plain_type(aval: Aval) -> Aval:
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 

@@ -10,6 +10,8 @@ import jax
 from jax import export
 from jax._src.export import _export
 
+from jaxmesh.jaxprs.untyped import PyTree
+
 
 def show_paths(tree: object, parameters: Sequence[str] = ()) -> list[str]:
     """Returns the path to each leaf of a tree definition as text.
@@ -37,7 +39,7 @@ def show_path(path: Any, parameters: Sequence[str] = ()) -> str:
     return f"argument {name}{jax.tree_util.keystr(path[2:])}"
 
 
-def path_keys(tree: Any, parameters: Sequence[str] = ()) -> list[tuple[str, ...]]:
+def path_keys(tree: PyTree, parameters: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """Returns the path to each leaf of a tree definition, each key as text; `show_paths` describes the arguments.
 
     >>> import jax

@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 import jax
 from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls, traceback_util
 from jax.sharding import AbstractMesh, Mesh
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, traced_as
+from jaxmesh.jaxprs.untyped import PyTree
 
 F = TypeVar("F", bound=Callable[..., Any])
 _util: Any = traceback_util
@@ -53,9 +55,9 @@ class FunctionTrace:
     """
 
     jaxpr: Jaxpr
-    out_tree: Any
-    in_shardings: tuple[Any, ...]
-    out_shardings: tuple[Any, ...]
+    out_tree: PyTreeDef
+    in_shardings: tuple[PyTree, ...]
+    out_shardings: tuple[PyTree, ...]
 
 
 def trace_plain(jitted: object, args: Sequence[object], kwargs: Mapping[str, object]) -> FunctionTrace | None:

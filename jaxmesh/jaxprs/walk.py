@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Atom, Aval, ClosedJaxpr, Eqn, Jaxpr, Primitive, Var, retype, varying_axes
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.jaxprs.untyped import Array, Params
 
 R = TypeVar("R")
 _ROW: Any = (tuple, list)
@@ -127,7 +127,7 @@ def fresh_var(aval: Aval) -> Var:
     return _fresh(aval)
 
 
-def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: Eqn) -> Eqn:
+def new_eqn(prim: Any, invars: Sequence[Atom], params: Params, like: Eqn) -> Eqn:
     """Returns a single-result equation, typed by the primitive's rule, with source location and context of `like`."""
     with like.ctx.manager:
         aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
@@ -264,7 +264,7 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     return dict(contexts[0].var_names)
 
 
-def _print_row(eqn: Any, context: object, settings: object) -> object:
+def _print_row(eqn: Eqn, context: object, settings: object) -> object:
     eqn.params["contexts"][:] = [context]
     if eqn.params["eqn"] is not None:
         _core.pp_eqn(eqn.params["eqn"], context, settings)

@@ -22,7 +22,7 @@ from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Aval, Axes, Eqn
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.tracing_state import REGION, traced_as, tracing
-from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.jaxprs.untyped import PyTree, lax
 
 _loops: Any = loops
 _conditionals: Any = conditionals
@@ -52,7 +52,7 @@ def install(retype: Retype) -> None:
 
 def _wrap(original: Callable[..., object], inside: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: object) -> Any:
+    def call(*args: Any, **kwargs: object) -> PyTree:
         return inside(original, *args, **kwargs) if tracing() == REGION else original(*args, **kwargs)
 
     return call
@@ -111,7 +111,7 @@ def _promote(original: Any, value: object, given: Aval, wanted: Aval) -> object:
     return original(value, given, _like(wanted, given))
 
 
-def _like(aval: Any, other: Any) -> Aval:
+def _like(aval: Aval, other: Any) -> Aval:
     """Returns a type that varies over the axes of another type; a type other than an array's is returned unchanged."""
     if not (compat.is_array_type(aval) and compat.is_array_type(other)):
         return aval
@@ -177,5 +177,5 @@ def _flatten_jvp(original: Any, rule: object, *args: Any) -> object:
     return original(_jvp(rule), *args)
 
 
-def _flatten_bwd(original: Any, rule: object, tree: Any, avals: Sequence[Any], *args: Any) -> object:
+def _flatten_bwd(original: Any, rule: object, tree: PyTree, avals: Sequence[Aval], *args: Any) -> object:
     return original(_bwd(rule, jax.tree.unflatten(tree, avals)), tree, avals, *args)

@@ -38,7 +38,7 @@ from jaxmesh.runtime.progress import progress
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_leaves: Any = jax.tree.leaves
+_leaves = jax.tree.leaves
 
 
 MOST_RUNNING = 24

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def random_array(rng: np.random.Generator, struct: jax.ShapeDtypeStruct) -> Arra
     return array
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
     if dtype == jnp.bool_:
         return rng.integers(0, 2, shape)
     if jnp.issubdtype(dtype, jnp.integer):

@@ -127,7 +127,7 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
     body = walk.open_jaxpr(plan.jaxpr)
     exits = {e.outvars[0]: _Mapped(plan, r, mesh).aggregate_spec(e) for r in plan.regions for e in r.exits}
 
-    def spec(atom: Any) -> PartitionSpec:
+    def spec(atom: Atom) -> PartitionSpec:
         if isinstance(atom, compat.Literal):
             return PartitionSpec()
         if plan.residencies[atom] is DEVICE:

@@ -19,6 +19,7 @@ from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError, MeshM
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.compat import context_devices
 from jaxmesh.jaxprs.tracing_state import set_within
+from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.validate import as_devices, as_tuple, quote
 
 AnyMesh = Mesh | AbstractMesh
@@ -57,7 +58,7 @@ def _processes() -> int:
 
 
 def _cpu_devices() -> list[Any]:
-    return cast("list[object]", jax.local_devices(backend="cpu"))
+    return cast("list[Device]", jax.local_devices(backend="cpu"))
 
 
 class _Emulated(Sequence[Any]):
@@ -221,16 +222,16 @@ def _default_devices(count: int) -> Sequence[Any]:
         if free and _config.jax_num_cpu_devices < count:
             # Harmless for an accelerator as the default backend: only its CPU side gets more devices.
             _config.update("jax_num_cpu_devices", count)
-        devices = cast("list[object]", jax.devices())
+        devices = cast("list[Device]", jax.devices())
     if jax.process_count() > 1:
         return _devices_of_all(count, devices)
     return devices if len(devices) >= count else emulate(count)
 
 
-def _devices_of_all(count: int, devices: list[Any]) -> Sequence[object]:
+def _devices_of_all(count: int, devices: list[Device]) -> Sequence[object]:
     """Returns the devices of several processes; raises an error if a process lacks a device in the mesh."""
     if len(devices) < count:
-        devices = cast("list[object]", jax.devices("cpu"))
+        devices = cast("list[Device]", jax.devices("cpu"))
     if len(devices) < count:
         local = jax.local_device_count()
         raise DeviceCountError(

@@ -25,6 +25,7 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, lru_cached
 from jaxmesh.jaxprs.compat import Aval
 from jaxmesh.jaxprs.trees import show_path
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.sharded import plain_mesh, store_array
@@ -34,7 +35,7 @@ from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.tensor.transfers import canonical
 from jaxmesh.validate import quote
 
-_tree: Any = jax.tree
+_tree = jax.tree
 _DEEPEST = 500
 """The levels of lists, tuples and dicts that the arguments of a call may have."""
 
@@ -261,7 +262,7 @@ def prepare_leaf(leaf: Any) -> object:
     return leaf.copy() if isinstance(array, np.ndarray) else leaf
 
 
-def prepare_tree(tree: Any) -> Any:
+def prepare_tree(tree: PyTree) -> PyTree:
     """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy."""
     leaves, structure = cast("tuple[list[Any], Any]", _tree.flatten(tree))
     kinds = {*map(type, leaves)}

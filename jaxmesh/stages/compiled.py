@@ -18,6 +18,7 @@ from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_transforming
 from jaxmesh.jaxprs.compat import as_abstract, without_mesh
 from jaxmesh.jaxprs.dispatch import call_of
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import Dispatch, launch, launch_new
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.record.recording import Recording
     from jaxmesh.drawing.program_drawing import ProgramValues
 
-_tree: Any = jax.tree
+_tree = jax.tree
 
 
 def _of_jax(name: str, doc: str) -> property:
@@ -73,7 +74,7 @@ class Compiled(HasArguments):
         self._simple = not (boundary.donated or self._checks_arguments or collector)
         self._dispatch = Dispatch(self._run_new, boundary.name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         """Runs the program.
 
         Raises:
@@ -146,17 +147,17 @@ class Compiled(HasArguments):
     output_shardings = _of_jax("output_shardings", "The shardings of the results, in their tree.")
     output_formats = _of_jax("output_formats", "The layouts and shardings of the results, in their tree.")
 
-    def runtime_executable(self) -> object:
+    def runtime_executable(self) -> Any:
         """Returns XLA's executable, as of `jax.stages.Compiled`."""
         return self._compiled.runtime_executable()
 
     @property
-    def input_shardings(self) -> object:
+    def input_shardings(self) -> PyTree:
         """The shardings of the arguments, in their tree: `(args, kwargs)`, as of `jax.stages.Compiled`."""
         return _tree.unflatten(self._boundary.in_tree, self._shardings)
 
     @property
-    def input_formats(self) -> object:
+    def input_formats(self) -> PyTree:
         """The layouts and shardings of the arguments, in their tree, as of `jax.stages.Compiled`."""
         formats = self._compiled.input_formats
         return _tree.unflatten(self.in_tree, formats[0])
@@ -165,7 +166,7 @@ class Compiled(HasArguments):
         """Returns XLA's cost analysis."""
         return self._compiled.cost_analysis()
 
-    def memory_analysis(self) -> object:
+    def memory_analysis(self) -> Any:
         """Returns XLA's memory analysis."""
         return self._compiled.memory_analysis()
 

@@ -23,7 +23,7 @@ from jaxmesh.errors import (
     SpecError,
     VerifyError,
 )
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.jaxprs.untyped import Array, Device
 from jaxmesh.runtime.distributed.collectives import agree, as_process, digest, fetch_array, gather, is_here, process_at
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
@@ -213,7 +213,7 @@ def check_processes(tree: object, what: str = "the value") -> None:
     as_instance(str, "check_processes", "what", what)
     leaves, _, paths = flatten(tree)
     rows = [(f"{what}{jax.tree_util.keystr(p)}", *_describe(leaf)) for leaf, p in zip(leaves, paths, strict=True)]
-    devices = cast("list[object]", jax.devices())
+    devices = cast("list[Device]", jax.devices())
     # One exchange if all leaves agree; otherwise one exchange per leaf, to find the leaf that differs.
     names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)
     kinds = [n + s for n, s, _ in rows]

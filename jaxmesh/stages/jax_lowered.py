@@ -19,6 +19,7 @@ from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, DroppedShardingWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import flatten
@@ -62,7 +63,7 @@ class JaxLowered(Stage):
         """Returns the program that runs as a function of JAX."""
         mesh = with_devices(self._boundary.mesh)
 
-        def call(*args: Any, **kwargs: object) -> Any:
+        def call(*args: Any, **kwargs: object) -> PyTree:
             return self.run(flatten((args, kwargs))[0], mesh)
 
         call.__name__ = call.__qualname__ = self._boundary.name

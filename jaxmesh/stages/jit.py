@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED
 from jaxmesh.sharding.mesh import AnyMesh, as_mesh
 from jaxmesh.stages.jit_function import JitFunction
@@ -21,8 +22,8 @@ class JitOptions(TypedDict, total=False):
     """The keywords of `jaxmesh.jit`."""
 
     mesh: AnyMesh | None
-    in_shardings: Any
-    out_shardings: Any
+    in_shardings: PyTree
+    out_shardings: PyTree
     static_argnums: int | Iterable[int] | None
     static_argnames: str | Iterable[str] | None
     donate_argnums: int | Iterable[int] | None
@@ -44,7 +45,7 @@ def jit(
     fun: Callable[..., object] | None = None,
     *,
     mesh: AnyMesh | None = None,
-    in_shardings: Any = UNSPECIFIED,
+    in_shardings: PyTree = UNSPECIFIED,
     out_shardings: object = UNSPECIFIED,
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,

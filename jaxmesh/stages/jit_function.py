@@ -23,6 +23,7 @@ from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import KEPT, Cache, is_jit_disabled, is_transforming, keep, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
 from jaxmesh.jaxprs.trees import parameter_names
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
     api_boundary,
@@ -68,7 +69,7 @@ class JitFunction:
         static: ArgumentSet,
         donated: ArgumentSet,
         check_replication: bool | None = None,
-        shardings: tuple[Any, Any] = (UNSPECIFIED, UNSPECIFIED),
+        shardings: tuple[PyTree, PyTree] = (UNSPECIFIED, UNSPECIFIED),
         options: Mapping[str, Any] | None = None,
         full_results: bool | None = None,
         by_hand: bool = False,
@@ -121,7 +122,7 @@ class JitFunction:
         )
 
     @api_boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         if not self._calls.simple:
             args, kwargs = self._calls.arrange(args, kwargs)
@@ -184,7 +185,7 @@ class JitFunction:
 
         return keep(over, mesh, make)
 
-    def _call_inside(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def _call_inside(self, args: tuple[object, ...], kwargs: dict[str, object]) -> PyTree:
         """Calls the function as a part of what JAX traces, or of a transformation, as an inner `jax.jit`.
 
         Raises:
@@ -361,7 +362,7 @@ class JitFunction:
             return self.trace(*args, **kwargs).lower()
 
     @api_boundary
-    def eval_shape(self, *args: object, **kwargs: object) -> Any:
+    def eval_shape(self, *args: object, **kwargs: object) -> PyTree:
         """Returns the types of the results, in their tree; runs nothing. As of `jax.jit`."""
         call = self._calls.flatten(args, kwargs)
         jitted = self._jitted_for(ends.carried_shardings(call.leaves, self._mesh or context_mesh()))

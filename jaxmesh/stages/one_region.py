@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.analysis.repair.substitutes import Substitute, axes_of, sequence_of
 from jaxmesh.dialects.signature import Boundary
@@ -123,7 +124,7 @@ class OneRegion:
     whole: tuple[int, ...]
     body: Callable[..., list[Any]]
 
-    def function(self, out_tree: Any) -> Any:
+    def function(self, out_tree: PyTreeDef) -> Any:
         """Returns the program as a function of JAX, with the shardings of arguments and results."""
         mesh = compat.as_abstract(self.boundary.mesh)
         ends = [[NamedSharding(mesh, s) for s in specs] for specs in self._specs()]
@@ -138,7 +139,7 @@ class OneRegion:
         in_specs, out_specs = self._specs()
         return compat.shard_map(self.body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
 
-    def text(self, out_tree: object) -> str:
+    def text(self, out_tree: PyTreeDef) -> str:
         """Returns the StableHLO text of the function."""
         arguments = self.boundary.arguments
         mesh, rows = self.boundary.mesh, zip(arguments, self._specs()[0], strict=True)

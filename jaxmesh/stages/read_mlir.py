@@ -47,7 +47,7 @@ from jaxmesh.stages.whole_program import WrittenText
 from jaxmesh.validate import check_size
 
 T = TypeVar("T")
-_tree: Any = jax.tree
+_tree = jax.tree
 
 
 def decode_function(file: Source, function: Function) -> Text | StablehloText:

@@ -16,6 +16,7 @@ from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.frontends.jax.trace import call_inline, current_region
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.tracing_state import tracing
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import api_boundary, name_axis
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.progress import progress
@@ -36,7 +37,7 @@ def shard_map(
     f: F,
     /,
     *,
-    out_specs: Any,
+    out_specs: PyTree,
     in_specs: object = ...,
     mesh: Mesh | AbstractMesh | None = ...,
     axis_names: AbstractSet[Any] = ...,
@@ -49,7 +50,7 @@ def shard_map(
     f: None = None,
     /,
     *,
-    out_specs: Any,
+    out_specs: PyTree,
     in_specs: object = ...,
     mesh: Mesh | AbstractMesh | None = ...,
     axis_names: AbstractSet[Any] = ...,
@@ -62,7 +63,7 @@ def shard_map(
     /,
     *,
     out_specs: PartitionSpec,
-    in_specs: Any = _INFER,
+    in_specs: PyTree = _INFER,
     mesh: Mesh | AbstractMesh | None = None,
     axis_names: AbstractSet[Any] = frozenset(),
     check_vma: bool = True,
@@ -139,7 +140,7 @@ class ShardMapped:
         self.__wrapped__ = getattr(mapped, "__wrapped__", mapped)
 
     @api_boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         """Runs JAX's own `shard_map`, or makes the function a part of the program that is being traced."""
         if kwargs:
             # Not allowed; JAX reports it.

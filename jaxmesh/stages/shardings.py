@@ -16,13 +16,14 @@ from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, wanted_by
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import is_staged, placement_of
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, legacy_mesh
 from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.user_calls import Static
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.validate import as_devices
 
-_tree: Any = jax.tree
+_tree = jax.tree
 Carried = tuple[NamedSharding | None, ...]
 """Per leaf of a call's arguments the sharding of an array that is committed to the devices of a mesh."""
 
@@ -47,7 +48,7 @@ def is_sharding(x: object) -> bool:
     return x is None or isinstance(x, PartitionSpec | Sharding)
 
 
-def over_mesh(shardings: object, mesh: AnyMesh | None, none: PartitionSpec | None = None) -> Any:
+def over_mesh(shardings: object, mesh: AnyMesh | None, none: PartitionSpec | None = None) -> PyTree:
     """Returns a tree of shardings with its specs over a mesh; None becomes `none`, or is unspecified."""
 
     def named(x: object) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import jax
 from jax.sharding import NamedSharding
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.replication import Collector, is_enabled
@@ -27,7 +28,6 @@ from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
@@ -63,8 +63,8 @@ class Traced(Stage):
     def __init__(
         self,
         boundary: Boundary,
-        jaxpr: Jaxpr,
-        out_tree: Any,
+        jaxpr: compat.Jaxpr,
+        out_tree: PyTreeDef,
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
         imported: PrintedText | None = None,
@@ -115,7 +115,7 @@ class Traced(Stage):
         """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
         return self.lower().explain(cluster)
 
-    def _analyse(self, jaxpr: Jaxpr) -> ResidencyMap:
+    def _analyse(self, jaxpr: compat.Jaxpr) -> ResidencyMap:
         if self._known_residency is not None and jaxpr is self._jaxpr:
             return self._known_residency
         inputs = self._boundary.residencies
@@ -171,8 +171,8 @@ class Lowered(JaxLowered):
     def __init__(
         self,
         boundary: Boundary,
-        jaxpr: Jaxpr,
-        out_tree: Any,
+        jaxpr: compat.Jaxpr,
+        out_tree: PyTreeDef,
         traced: Traced | None = None,
         residency: ResidencyMap | None = None,
         inexpressible: InexpressibleError | None = None,
@@ -181,7 +181,7 @@ class Lowered(JaxLowered):
         self._traced = traced
         self._lowered_residency = residency
 
-    def _analyse(self, jaxpr: Jaxpr) -> ResidencyMap:
+    def _analyse(self, jaxpr: compat.Jaxpr) -> ResidencyMap:
         if jaxpr is not self._jaxpr:
             return self.residency.with_calls_inlined(jaxpr)
         # A program over another mesh has other types, and so other variables.

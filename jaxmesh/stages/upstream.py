@@ -38,7 +38,7 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, lo
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, End, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import Aval, without_mesh
+from jaxmesh.jaxprs.compat import Aval, Jaxpr, without_mesh
 from jaxmesh.runtime.progress import progress
 from jaxmesh.stages.joined_tensors import join_tensors
 from jaxmesh.stages.read_mlir import decode_function, import_program
@@ -312,7 +312,7 @@ def _with_whole_arrays(
     ends: BoundaryShardings,
     tensors: Ends,
     boundary: Boundary,
-    jaxpr: Any,
+    jaxpr: Jaxpr,
     *rest: object,
     **keywords: Any,
 ) -> T:
@@ -330,7 +330,7 @@ def _with_whole_arrays(
         there = argument.varying is not None
         return dataclasses.replace(argument, sharding=sharding_of(end, argument.aval)) if there else argument
 
-    def kept(aval: Any, end: Any, on_device: bool) -> Any:
+    def kept(aval: Aval, end: Any, on_device: bool) -> Any:
         sharding = sharding_of(end, aval) if on_device else None
         if sharding is None:
             return None

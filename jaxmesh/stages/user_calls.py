@@ -22,12 +22,13 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.trees import parameter_names, show_path
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_devices, check_donated, check_leaf, flatten, prepare_tree
 from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import as_tuple, is_hashable, quote
 
-_tree: Any = jax.tree
+_tree = jax.tree
 _NUMBERS = (float, complex, np.inexact)
 _COMMON = frozenset(map(np.dtype, "?bBhHiIlLefd"))
 """Types of elements that JAX has."""
@@ -209,7 +210,7 @@ class UserCall:
     args: Sequence[Any]
     kwargs: dict[str, Any]
     leaves: list[Any]
-    tree: Any
+    tree: PyTree
     paths: list[Any]
     donated: tuple[int, ...]
 

@@ -18,11 +18,11 @@ from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.jaxprs import evaluate, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var, as_abstract
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var, as_abstract
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line, source_location
 from jaxmesh.jaxprs.stablehlo import stablehlo_text, struct
-from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.jaxprs.untyped import PyTree, lax
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _numbers(value: Any) -> Sequence[int]:
     return [int(v) for v in values if isinstance(v, int)]
 
 
-def _shape(atom: Any) -> tuple[int, ...]:
+def _shape(atom: Atom) -> tuple[int, ...]:
     return tuple(getattr(atom.aval, "shape", ()))
 
 
@@ -176,7 +176,7 @@ class WholeProgram:
         """Returns the text, which JAX has given the user's source locations."""
         return text
 
-    def function(self, boundary: Boundary, out_tree: Any) -> Any:
+    def function(self, boundary: Boundary, out_tree: PyTreeDef) -> Any:
         """Returns the program as a function of JAX, with the shardings of arguments and results."""
 
         def run(*leaves: Any) -> list[Any]:
@@ -210,7 +210,7 @@ def as_function(
     places, explicit = [_placed(s, mesh) for s in ins], AxisType.Explicit in boundary.mesh.axis_types
     args, kwargs = jax.tree.unflatten(boundary.in_tree, [i in boundary.donated for i in range(len(places))])
 
-    def call(*args: object, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: Any) -> PyTree:
         leaves = jax.tree.leaves((args, kwargs))
         if kwargs or explicit:
             # JAX takes shardings for arguments by position alone; on Explicit axes shardings are a part of types.

@@ -87,7 +87,7 @@ def round_to_blocks(array: Any, kind: DataType, numpy: Any = np) -> Any:
     return values.reshape(*rows.shape)[..., :size].reshape(shape)
 
 
-_ARRAY: Any = (np.ndarray, np.generic, jax.Array)
+_ARRAY = (np.ndarray, np.generic, jax.Array)
 
 
 class _AnyTensor(type):

@@ -75,7 +75,7 @@ class TensorBase(_Members):
         check_to_torch(dtype, torch_rank)
         return torch_from_array(self.value("to_torch", mesh_composer), dtype, torch_rank)
 
-    def to_list(self) -> object:
+    def to_list(self) -> Any:
         """Returns the numbers of a tensor on one device as nested lists.
 
         Raises:

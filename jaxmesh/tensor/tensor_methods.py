@@ -27,7 +27,7 @@ from jaxmesh.tensor.transfers import aggregate, to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_HOST, DataType, Layout, MemoryConfig, as_dtype, on_host
 from jaxmesh.validate import as_instance, quote
 
-_BOOL: Any = (bool, np.bool_)
+_BOOL = (bool, np.bool_)
 
 
 def infer_shape(callee: str, shape: Sequence[int], own: Sequence[int]) -> tuple[int, ...]:
@@ -237,7 +237,7 @@ def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> A
     return np.array(self.value("numpy.asarray", None), dtype=dtype, copy=copy)
 
 
-def to_jax_array(self: MeshTensor) -> object:
+def to_jax_array(self: MeshTensor) -> jax.Array:
     """Returns the array of a tensor on one device for functions of JAX."""
     if self.mesh.size == 1 and not jax.sharding.get_abstract_mesh().manual_axes:
         return self.data.reshape(tuple(self.shape))

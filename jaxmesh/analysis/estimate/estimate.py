@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from jaxmesh.analysis.account import Total, totals
 from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory, memory_of
@@ -112,7 +113,7 @@ class Estimate(Picture):
             rows += parts if whole.flops > 0.9 * flops else [whole]
         return rows
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the estimate as plain data, for JSON."""
         return {
             "name": self.name, "mesh": dict(self.mesh), "cluster": self.machine.name, "seconds": self.seconds,

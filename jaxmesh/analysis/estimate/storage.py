@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -35,7 +35,9 @@ def check_stored(stored: object) -> Mapping[str, str]:
       ArgumentValueError: an unknown element type, or an invalid regular expression.
     """
     requested = {} if stored is None else {"": stored} if isinstance(stored, str) else stored
-    if not isinstance(requested, Mapping) or not all(isinstance(pattern, str) for pattern in cast("Any", requested)):
+    if not isinstance(requested, Mapping) or not all(
+        isinstance(pattern, str) for pattern in cast("Mapping[object, object]", requested)
+    ):
         raise ArgumentTypeError(
             f"estimate takes as stored an element type, or a dict of them by regular expressions, got {quote(stored)}."
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jax.tree_util import PyTreeDef
@@ -116,7 +115,7 @@ class _Walker:
         # By the number of a row: where its equation comes from, and the moves of the equation as it runs.
         self.origins: dict[int, str] = {}
         self.own: dict[int, tuple[Move, ...]] = {}
-        self.removed: dict[Any, list[Removed]] = {}
+        self.removed: dict[object, list[Removed]] = {}
         for gone in log.removed:
             self.removed.setdefault(gone.beside if isinstance(gone.beside, Var) else None, []).append(gone)
         self.shown: set[int] = set()

@@ -93,7 +93,7 @@ class Explanation(Sequence[Row]):
         """Sums the moves of all rows by kind and axes: between host and devices first, then among the devices."""
         return totals(moves_of(self.rows))
 
-    def to_dicts(self) -> list[dict[str, object]]:
+    def to_dicts(self) -> list[dict[str, Any]]:
         """Returns the rows as dicts of plain data, for JSON or a data frame."""
         return [asdict(row) for row in self.rows]
 

@@ -95,7 +95,7 @@ class CppVerdict:
         head = f"refused ({len(self.refusals)}): {held}" if self.refusals else f"accepted: {held}"
         return "\n".join([head, *map(str, self.refusals), *self.remarks])
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the verdict as data."""
         return {"accepted": bool(self), **asdict(self)}
 

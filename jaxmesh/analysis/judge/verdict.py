@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import shorten
+from typing import Any
 
 from jaxmesh.analysis.account.memory import HeldTensor, PeakMemory
 from jaxmesh.drawing.html import framed, table
@@ -170,7 +171,7 @@ class Verdict:
         """Returns the largest tensors on one device at the peak, with their paths, placements and source lines."""
         return [] if self.held is None else self.held.largest(count)
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the verdict as plain data, for JSON."""
         return dataclasses.asdict(self)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 
@@ -108,7 +107,7 @@ def compare(
     return Comparison(a.name, a.level, b.level, dict(a.mesh), thresholds, tuple(judge.row(x, y) for x, y in pairs))
 
 
-def _threshold(name: str, value: Any, least: float, most: float) -> float:
+def _threshold(name: str, value: float, least: float, most: float) -> float:
     try:
         number = math.nan if isinstance(value, (bool, str)) else float(value)
     except Exception:

@@ -11,6 +11,7 @@ import jax
 from jaxmesh.analysis.record.source_path import Path, Place, describe_path
 from jaxmesh.errors import ArgumentValueError, RecordingSizeError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.compat import Aval
 from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.runtime.npz import StoredArray
 
@@ -91,7 +92,7 @@ class Entry:
         return f"Entry({self.name}, {self.dtype}{list(self.shape)} {where})"
 
 
-def is_recorded(aval: Any) -> bool:
+def is_recorded(aval: Aval) -> bool:
     """Returns True for types with recorded values: arrays, but not references, tokens or `float0`."""
     return compat.is_array_type(aval) and aval.dtype != jax.dtypes.float0
 

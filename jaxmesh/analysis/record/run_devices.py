@@ -35,7 +35,7 @@ from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.source_locations import SourceLocation
@@ -172,7 +172,7 @@ class _Tracer:
     # --- one value ---
 
     def record(
-        self, scope: _TracedBody, place: Place, result: int, value: object, residency: Residency, aval: Any
+        self, scope: _TracedBody, place: Place, result: int, value: object, residency: Residency, aval: Aval
     ) -> None:
         """Adds a value to the results of the body if it is wanted."""
         if is_recorded(aval) and self.wanted(place):

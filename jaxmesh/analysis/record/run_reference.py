@@ -17,7 +17,7 @@ from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import LOOPS
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.runtime.npz import Spool
@@ -55,7 +55,7 @@ class _Recorder(Observer):
         for number, (value, var) in enumerate(zip(results, eqn.outvars, strict=True)):
             self.keep(place, number, value, var.aval, active)
 
-    def keep(self, place: Place, number: int, value: Any, aval: Any, active: Sequence[Coordinate]) -> None:
+    def keep(self, place: Place, number: int, value: Any, aval: Aval, active: Sequence[Coordinate]) -> None:
         """Appends a copy of a value if it is wanted."""
         if not is_recorded(aval) or not self._wanted(place):
             return

@@ -19,7 +19,7 @@ from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.untyped import Shape
+from jaxmesh.jaxprs.untyped import Params, Shape
 from jaxmesh.sharding.configs import integers
 from jaxmesh.sharding.shard_attributes import (
     ShardAttributes,
@@ -194,7 +194,7 @@ def _abstract_eval(
     return compat.retype(x, shape, ())
 
 
-def assumed_axes(x: compat.Aval, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
+def assumed_axes(x: compat.Aval, mesh: Mapping[str, int], params: Params) -> tuple[str, ...]:
     """Returns the mesh axes along which a `mesh_shard` assumes that an operand of this type is equal, without proof."""
     if not params.get("assume_replicated") or params["shard_type"] is ShardType.IDENTITY:
         return ()

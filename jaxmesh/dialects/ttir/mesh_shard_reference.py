@@ -15,12 +15,13 @@ import numpy as np
 
 from jaxmesh.dialects.check_copies import host_bits
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType
+from jaxmesh.jaxprs.untyped import Params
 
 Coordinate = tuple[int, ...]
 Array = Any
 
 
-def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], params: Mapping[str, Any]) -> Any:
+def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], params: Params) -> Any:
     """Returns the result of a `mesh_shard` of one value per device: an array per device, or one full array."""
     attrs = MeshShardAttributes(**{k: v for k, v in params.items() if k != "assume_replicated"})
     if attrs.shard_type is ShardType.IDENTITY:

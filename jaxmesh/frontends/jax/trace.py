@@ -38,6 +38,7 @@ from jaxmesh.jaxprs.compat import as_abstract, off_explicit_axes
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings, trace_function
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.validate import check_size, quote
@@ -78,7 +79,7 @@ def _advise_on_shard_map() -> Generator[None]:
 
 def call_inline(mapped: Callable[..., object], args: Sequence[object], region: TracedRegion) -> object:
     """Calls a function made by `jax.shard_map` as a part of a region."""
-    trees: list[Any] = []
+    trees: list[PyTree] = []
 
     def call() -> list[jax.Array]:
         leaves, tree = cast("tuple[list[jax.Array], Any]", jax.tree.flatten(mapped(*args)))
@@ -160,7 +161,7 @@ class TtirProgram:
     """
 
     jaxpr: compat.Jaxpr
-    out_tree: Any
+    out_tree: PyTreeDef
     assumptions: tuple[str, ...] = ()
     missing: InexpressibleError | None = None
     out_specs: tuple[PartitionSpec, ...] | None = None

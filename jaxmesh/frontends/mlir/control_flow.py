@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Op
 from jaxmesh.dialects.varying import vary, varying_axes
 from jaxmesh.errors import UnsupportedError, VerifyError
@@ -20,7 +21,7 @@ Function = Callable[[Sequence[jax.Array]], list[jax.Array]]
 _BOUND = re.compile(r"#ttcore\.loop_bound<(-?[0-9]+)(?:, ([0-9]+) : i32)?>")
 
 
-def functions_of(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+def functions_of(attributes: Attributes) -> tuple[str, ...]:
     """Returns the names of the functions that a loop or a branch calls."""
     if "branch_programs" in attributes:
         return tuple(attributes["branch_programs"])

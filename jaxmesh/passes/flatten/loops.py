@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +20,7 @@ from jaxmesh.dialects.program import LOOP, Op, Port, Value, without_dead
 from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.passes.flatten.builder import Builder
@@ -242,10 +241,10 @@ def _on_host(b: Builder, eqn: Eqn) -> list[bool]:
     return [r is HOST for r in ResidencyMap(walk.alone(eqn, _EMPTY), inputs).results]
 
 
-def _residency(b: Builder, atom: Any, x: Value) -> Residency:
+def _residency(b: Builder, atom: Atom, x: Value) -> Residency:
     if b.is_created(x) and not compat.varying_axes(atom.aval):
         return FREE if np.prod(b.shape(x)) <= 1 else HOST
     return HOST if is_host(b, x) else DEVICE
 
 
-_EMPTY: Any = jax.make_jaxpr(lambda: ())()
+_EMPTY: Jaxpr = jax.make_jaxpr(lambda: ())()

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
 from jaxmesh.passes.flatten.decompositions import Function, Params
@@ -29,7 +29,7 @@ _WORD = np.dtype(np.uint32)
 # --- JAX's generators -----------------------------------------------------------------------------------------------
 
 
-def generator(aval: Any) -> Any:
+def generator(aval: Aval) -> Any:
     """Returns the generator of a type of keys; None for plain numbers."""
     return getattr(aval.dtype, "_impl", None)
 

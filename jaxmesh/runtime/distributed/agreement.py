@@ -28,10 +28,11 @@ from jaxmesh.errors import ProcessMismatchError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.backend import is_multi_process, publish_and_read
 from jaxmesh.jaxprs.caches import is_staged
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.primitives import COLLECTIVES
 from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.jaxprs.trees import show_path
+from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.runtime.distributed.collectives import agree, digest
 
 _MOVES = COLLECTIVES.keys() | {p.name for p in PRIMITIVES}
@@ -46,7 +47,7 @@ _COMPARED_BYTES = 1 << 24
 class _Launch:
     """A launch: its devices, the participating processes, and its sequence number among their launches."""
 
-    devices: tuple[Any, ...]
+    devices: tuple[Device, ...]
     members: tuple[int, ...]
     number: int
     published: bool = False
@@ -91,7 +92,7 @@ def _starting(mesh: object) -> _Launch | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _members(devices: tuple[Any, ...]) -> tuple[int, ...]:
+def _members(devices: tuple[Device, ...]) -> tuple[int, ...]:
     return tuple(sorted({d.process_index for d in devices}))
 
 
@@ -196,7 +197,7 @@ class _Digester:
         opened = walk.open_jaxpr(jaxpr)
         numbers = {v: i for i, v in enumerate([*opened.constvars, *opened.invars])}
 
-        def atom(x: jax.Array) -> Any:
+        def atom(x: jax.Array) -> Atom:
             return ["literal", _plain(x.val), compat.describe(x.aval)] if isinstance(x, compat.Literal) else numbers[x]
 
         hasher.update(repr([compat.describe(v.aval) for v in numbers]).encode())

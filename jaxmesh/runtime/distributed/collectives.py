@@ -14,10 +14,11 @@ from typing import Any, NoReturn, TypeVar, cast
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
 from jaxmesh.jaxprs.backend import exchange as exchange_bytes
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.jaxprs.untyped import Array, Device
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
 from jaxmesh.validate import quote
@@ -62,7 +63,7 @@ def spans_processes(mesh: Mesh) -> bool:
     return not all(map(is_here, mesh.devices.flat))
 
 
-def leaders(devices: Sequence[Any]) -> tuple[Any, ...]:
+def leaders(devices: Sequence[Device]) -> tuple[Any, ...]:
     """Returns the first device of each process, in the order of the processes."""
     first: dict[int, Any] = {}
     for d in devices:
@@ -70,7 +71,7 @@ def leaders(devices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(first[p] for p in sorted(first))
 
 
-def as_process(process: Any, devices: Sequence[Any]) -> int | None:
+def as_process(process: Any, devices: Sequence[Device]) -> int | None:
     """Returns the number of the process that receives a result, one with devices, or None for all processes."""
     known = sorted({d.process_index for d in devices})
     if process is None:
@@ -106,8 +107,8 @@ def gather(
     mine: Mapping[Key, Array],
     owners: Mapping[Key, int],
     shape: tuple[int, ...],
-    dtype: Any,
-    devices: Sequence[object],
+    dtype: DTypeLike,
+    devices: Sequence[Device],
     process: int | None = None,
 ) -> dict[Key, Array] | None:
     """Sends pieces of one shape and dtype from their owners to `process`, or to all for None; returns None
@@ -143,7 +144,7 @@ def digest(value: Any) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=_DIGEST).digest()
 
 
-def agree(what: str, description: str, value: bytes, devices: Sequence[object]) -> None:
+def agree(what: str, description: str, value: bytes, devices: Sequence[Device]) -> None:
     """Checks that all processes with some of the devices have the same value, passed as bytes or as its digest.
 
     Raises:
@@ -203,7 +204,7 @@ def fetch_array(x: jax.Array, process: int | None = None) -> Array | None:
         raise ArgumentTypeError(f"NumPy does not have the dtype {x.dtype}; pass jax.random.key_data(keys).")
     check_alive(x, "to_host")
     sharding: Any = x.sharding
-    devices: list[Any] = sorted(sharding.device_set, key=operator.attrgetter("id"))
+    devices: list[Device] = sorted(sharding.device_set, key=operator.attrgetter("id"))
     me = jax.process_index()
     if x.is_fully_addressable or (x.is_fully_replicated and x.addressable_shards):
         return np.array(x) if process in (None, me) else None
@@ -229,7 +230,7 @@ def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, in
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
 
-def _refuse(devices: Sequence[Any]) -> NoReturn:
+def _refuse(devices: Sequence[Device]) -> NoReturn:
     raise MeshError(
         f"process {jax.process_index()} does not have a device of this mesh, which spans the processes "
         f"{sorted({d.process_index for d in devices})}; only they can read its tensors."

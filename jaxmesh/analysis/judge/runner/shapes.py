@@ -22,7 +22,7 @@ class Promise:
     """A host tensor without data; after a distribution, `shape` is the local shape and `topology` the tensor's
     topology."""
 
-    def __init__(self, shape: Sequence[int], dtype: Any, layout: Any, topology: Any = None) -> None:
+    def __init__(self, shape: Sequence[int], dtype: Any, layout: object, topology: object = None) -> None:
         self.shape, self.dtype, self.layout, self.topology = tuple(map(int, shape)), dtype, layout, topology
 
     @property
@@ -67,7 +67,7 @@ class Plans:
         if isinstance(x, Promise):
             return "promise", x.shape, *map(repr, (x.dtype, x.layout))
         if type(x) is dict:
-            return tuple(self._key(item) for item in cast("dict[str, Any]", x).items())
+            return tuple(self._key(item) for item in cast("dict[str, object]", x).items())
         if type(x) in (list, tuple):
             return type(x).__name__, *map(self._key, cast("Sequence[object]", x))
         if x is None or isinstance(x, (bool, int, float, str, enum.Enum)):
@@ -117,16 +117,16 @@ class Shapes:
         tensor = self.make_zeros(x.shape, x.dtype)
         return tensor if x.layout == self._ttnn.Layout.ROW_MAJOR else self._ttnn.to_layout(tensor, x.layout)
 
-    def make_zeros(self, shape: Sequence[int], dtype: Any) -> object:
+    def make_zeros(self, shape: Sequence[int], dtype: object) -> object:
         """Returns a row-major host tensor of zeros."""
         return self._ttnn.zeros(tuple(shape), dtype=dtype, layout=self._ttnn.Layout.ROW_MAJOR)
 
-    def make_host(self, shape: Sequence[int], dtype: Any) -> object:
+    def make_host(self, shape: Sequence[int], dtype: object) -> object:
         """Returns a host tensor of zeros, or a promise if it is large."""
         promise = Promise(shape, dtype, self._ttnn.Layout.ROW_MAJOR)
         return promise if promise.bytes > REAL_BYTES else self.as_real(promise)
 
-    def make_empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> object:
+    def make_empty(self, promise: Promise, layout: object, device: object, memory_config: object) -> object:
         """Returns an uninitialized tensor on the devices."""
         shape = self._ttnn.Shape(list(promise.shape))
         options = {} if memory_config is None else {"memory_config": memory_config}
@@ -182,7 +182,7 @@ class Shapes:
             shape[dim] *= int(size)
         return Promise(shape, tensor.dtype, tensor.layout)
 
-    def to_device(self, tensor: Any, device: Any, memory_config: Any = None) -> Any:
+    def to_device(self, tensor: Any, device: object, memory_config: object = None) -> Any:
         """Moves a tensor to the devices; a promise becomes an empty tensor there."""
         if isinstance(tensor, Promise):
             return self.make_empty(tensor, tensor.layout, device, memory_config)
@@ -206,7 +206,7 @@ class Shapes:
             return self._with_real(self._ttnn.reshape)(tensor, shape, **options)
         return Promise(shape, tensor.dtype, tensor.layout, tensor.topology)
 
-    def conv2d(self, *, weight_tensor: Any, **options: Any) -> Any:
+    def conv2d(self, *, weight_tensor: Any, **options: object) -> Any:
         """Calls `conv2d` with the weights on the host: for weights on the devices, ttnn would rearrange them at each
         call."""
         if isinstance(weight_tensor, self._ttnn.Tensor) and weight_tensor.device() is not None:
@@ -222,12 +222,16 @@ class Shapes:
 def use_shapes(utils: Any, shapes: Shapes) -> None:
     """Replaces the program's loader: inputs are created from their types, without reading files."""
 
-    def load_tensor(path: str, layout: object, dtype: object, device: Any, memory_config: Any, shape: Any) -> Any:
+    def load_tensor(
+        path: str, layout: object, dtype: object, device: object, memory_config: object, shape: Any
+    ) -> object:
         if device is None:
             return shapes.make_host(shape, dtype)
         return shapes.make_empty(Promise(shape, dtype, layout), layout, device, memory_config)
 
-    def load_sharded_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
+    def load_sharded_tensor(
+        path: str, layout: object, dtype: object, device: Any, memory_config: object, shape: Any
+    ) -> object:
         if memory_config is not None:
             return load_tensor(path, layout, dtype, device, memory_config, shape)
         pieces = [shapes.make_zeros(shape, dtype) for _ in range(math.prod(device.shape))]
