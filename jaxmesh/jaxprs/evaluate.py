@@ -11,18 +11,8 @@ import numpy as np
 from jax._src import source_info_util
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs.compat import (
-    Atom,
-    Aval,
-    Eqn,
-    Jaxpr,
-    Literal,
-    Var,
-    retype,
-    shard_map,
-    unlowered_primitive,
-    without_mesh,
-)
+from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive, without_mesh
 from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.jaxprs.user_frames import nearest
 from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
@@ -177,7 +167,10 @@ def _expanded(eqns: Iterable[Eqn]) -> list[Eqn]:
 
 
 def trace_typed(
-    fun: Callable[..., Sequence[object]], avals: Sequence[Aval], varying: Sequence[Sequence[str]], mesh: AbstractMesh
+    fun: Callable[..., Sequence[object]],
+    avals: Sequence[compat.Aval],
+    varying: Sequence[Sequence[str]],
+    mesh: AbstractMesh,
 ) -> Jaxpr:
     """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
 

@@ -35,7 +35,6 @@ from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.tensor.transfers import canonical
 from jaxmesh.validate import quote
 
-_tree = jax.tree
 _DEEPEST = 500
 """The levels of lists, tuples and dicts that the arguments of a call may have."""
 
@@ -264,17 +263,17 @@ def prepare_leaf(leaf: Any) -> object:
 
 def prepare_tree(tree: PyTree) -> PyTree:
     """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy."""
-    leaves, structure = cast("tuple[list[Any], Any]", _tree.flatten(tree))
+    leaves, structure = cast("tuple[list[Any], Any]", jax.tree.flatten(tree))
     kinds = {*map(type, leaves)}
     if kinds == {np.ndarray}:
         for dtype in {*map(operator.attrgetter("dtype"), leaves)}:
             canonical(dtype, "an argument")
-        return _tree.unflatten(structure, map(np.ndarray.copy, leaves))
+        return jax.tree.unflatten(structure, map(np.ndarray.copy, leaves))
     for leaf in leaves:
         # Nearly every leaf of nearly every call is a JAX array, which needs one check.
         if not (type(leaf) is ARRAY and not leaf.is_deleted()):
             check_leaf(leaf, "an argument")
-    return _tree.map(prepare_leaf, tree) if any(issubclass(k, np.ndarray) for k in kinds) else tree
+    return jax.tree.map(prepare_leaf, tree) if any(issubclass(k, np.ndarray) for k in kinds) else tree
 
 
 def check_donated(

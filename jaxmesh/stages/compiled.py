@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.record.recording import Recording
     from jaxmesh.drawing.program_drawing import ProgramValues
 
-_tree = jax.tree
-
 
 def _of_jax(name: str, doc: str) -> property:
     """Returns the property of a name of `jax.stages.Compiled`."""
@@ -114,7 +112,7 @@ class Compiled(HasArguments):
             check_donated(leaves, self._boundary.donated, paths, self._boundary.parameters)
         leaves = [_place(prepare_leaf(x), s) for x, s in zip(given, self._shardings, strict=True)]
         # An array of NumPy is copied, and a tensor that is taken apart is another one: neither is kept.
-        if keeps and not is_transforming() and all(map(operator.is_, leaves, _tree.leaves((args, kwargs)))):
+        if keeps and not is_transforming() and all(map(operator.is_, leaves, jax.tree.leaves((args, kwargs)))):
             return launch_new(self._call, leaves, {}, keeps=True)
 
         def start() -> Any:
@@ -154,13 +152,13 @@ class Compiled(HasArguments):
     @property
     def input_shardings(self) -> PyTree:
         """The shardings of the arguments, in their tree: `(args, kwargs)`, as of `jax.stages.Compiled`."""
-        return _tree.unflatten(self._boundary.in_tree, self._shardings)
+        return jax.tree.unflatten(self._boundary.in_tree, self._shardings)
 
     @property
     def input_formats(self) -> PyTree:
         """The layouts and shardings of the arguments, in their tree, as of `jax.stages.Compiled`."""
         formats = self._compiled.input_formats
-        return _tree.unflatten(self.in_tree, formats[0])
+        return jax.tree.unflatten(self.in_tree, formats[0])
 
     def cost_analysis(self) -> Any:
         """Returns XLA's cost analysis."""

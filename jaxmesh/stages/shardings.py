@@ -23,7 +23,6 @@ from jaxmesh.stages.user_calls import Static
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.validate import as_devices
 
-_tree = jax.tree
 Carried = tuple[NamedSharding | None, ...]
 """Per leaf of a call's arguments the sharding of an array that is committed to the devices of a mesh."""
 
@@ -58,12 +57,12 @@ def over_mesh(shardings: object, mesh: AnyMesh | None, none: PartitionSpec | Non
         return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
 
     known = shardings is UNSPECIFIED or mesh is None
-    return shardings if known else _tree.map(named, shardings, is_leaf=is_sharding)
+    return shardings if known else jax.tree.map(named, shardings, is_leaf=is_sharding)
 
 
 def has_specs(shardings: object) -> bool:
     """Returns True if a tree of shardings has specs, or None, which are over the mesh of the context."""
-    leaves = _tree.leaves(shardings, is_leaf=is_sharding)
+    leaves = jax.tree.leaves(shardings, is_leaf=is_sharding)
     return any(x is None or isinstance(x, PartitionSpec) for x in leaves)
 
 
@@ -150,8 +149,8 @@ def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
 
 def read_placements(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
     """Returns `carried_shardings` of a call, and True if an array is on another mesh of the same devices."""
-    leaves = _tree.leaves((args, kwargs))
-    dynamic = [x for x in _tree.leaves((args, kwargs), is_leaf=is_tensor) if not isinstance(x, Static)]
+    leaves = jax.tree.leaves((args, kwargs))
+    dynamic = [x for x in jax.tree.leaves((args, kwargs), is_leaf=is_tensor) if not isinstance(x, Static)]
     carried = carried_shardings(dynamic, mesh)
     return carried, any(_is_elsewhere(x, mesh) for x in leaves)
 
@@ -165,7 +164,7 @@ def moved_to_mesh(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple[o
     def move(x: object) -> object:
         return jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x
 
-    return _tree.map(move, (args, kwargs))
+    return jax.tree.map(move, (args, kwargs))
 
 
 def _is_elsewhere(leaf: object, mesh: AnyMesh | None) -> bool:
@@ -234,7 +233,7 @@ def find_mesh(
 
 def _of_shardings(shardings: tuple[object, object]) -> Iterator[Source]:
     for name, tree in zip(("in_shardings", "out_shardings"), shardings, strict=True):
-        for leaf in _tree.leaves(tree, is_leaf=is_sharding):
+        for leaf in jax.tree.leaves(tree, is_leaf=is_sharding):
             if isinstance(leaf, NamedSharding):
                 yield name, leaf.mesh
 

@@ -28,7 +28,6 @@ from jaxmesh.stages.arguments import check_devices, check_donated, check_leaf, f
 from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import as_tuple, is_hashable, quote
 
-_tree = jax.tree
 _NUMBERS = (float, complex, np.inexact)
 _COMMON = frozenset(map(np.dtype, "?bBhHiIlLefd"))
 """Types of elements that JAX has."""
@@ -244,7 +243,7 @@ class Calls:
           VerifyError: a donated argument is passed twice.
         """
         if self.donated:
-            leaves = _tree.leaves((args, kwargs))
+            leaves = jax.tree.leaves((args, kwargs))
             if len(set(map(id, leaves))) < len(leaves):
                 call = self.flatten(args, kwargs)
                 check_donated(call.leaves, call.donated, call.paths, self.parameters(call.args))
