@@ -36,7 +36,7 @@ def _message(text: str) -> str:
 class PrintableError(Exception):
     """An exception whose message is safe to print to a terminal."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: str) -> None:
         super().__init__(*(_message(a) if isinstance(a, str) else a for a in args))
 
 

@@ -72,7 +72,7 @@ def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
         raise ArgumentTypeError(f"{what} takes {of}, got {quote(value)}.") from None
 
 
-def as_devices(what: str, name: str, devices: Any) -> tuple[Any, ...]:
+def as_devices(what: str, name: str, devices: object) -> tuple[Any, ...]:
     """Returns the devices that a caller passes as the argument `name` of the function `what`."""
     checked = as_tuple(what, devices, f"a row of jax.Device as {name}")
     wrong = [d for d in checked if not isinstance(d, jax.Device)]
@@ -81,14 +81,14 @@ def as_devices(what: str, name: str, devices: Any) -> tuple[Any, ...]:
     return checked
 
 
-def as_bool(what: str, name: str, value: Any) -> bool:
+def as_bool(what: str, name: str, value: object) -> bool:
     """Returns True or False; raises for anything else."""
     if not isinstance(value, _BOOLS):
         raise ArgumentTypeError(f"{what} takes True or False as {name}, got {quote(value)}.")
     return bool(value)
 
 
-def as_index(what: str, name: str, value: Any) -> int:
+def as_index(what: str, name: str, value: int) -> int:
     """Returns an integer, at least 0; raises for anything else."""
     try:
         number = None if isinstance(value, _BOOLS) else operator.index(value)
@@ -101,7 +101,7 @@ def as_index(what: str, name: str, value: Any) -> int:
 
 def as_path(what: str, value: Any, kind: str = "file") -> Path:
     """Returns the path of a file, or of another `kind`; raises for anything else."""
-    text = cast("Any", os.fspath(value)) if isinstance(value, (str, os.PathLike)) else None
+    text = cast("object", os.fspath(value)) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or not _is_system_text(text):
         raise ArgumentTypeError(f"{what} takes the path of a {kind}, as text or pathlib.Path, got {quote(value)}.")
     longest = max(len(os.fsencode(part)) for part in text.split(os.sep))
@@ -121,7 +121,7 @@ def _is_system_text(text: str) -> bool:
         return False
 
 
-def as_instance(kind: type[T] | tuple[type[Any], ...], what: str, name: str, value: Any) -> Any:
+def as_instance(kind: type[T] | tuple[type[object], ...], what: str, name: str, value: object) -> Any:
     """Returns a value of a class; raises for one of another class."""
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -130,7 +130,7 @@ def as_instance(kind: type[T] | tuple[type[Any], ...], what: str, name: str, val
     return value
 
 
-def is_hashable(value: Any) -> bool:
+def is_hashable(value: object) -> bool:
     """Returns True if a value has a hash; a tuple that holds a list has none."""
     try:
         hash(value)
@@ -139,7 +139,7 @@ def is_hashable(value: Any) -> bool:
     return isinstance(value, Hashable)
 
 
-def as_array(what: str, value: Any) -> jax.Array:
+def as_array(what: str, value: object) -> jax.Array:
     """Returns a value as a JAX array, also inside a trace; raises for one that JAX's default types cannot hold."""
     try:
         return jnp.asarray(value)

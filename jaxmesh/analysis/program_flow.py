@@ -22,7 +22,7 @@ from jaxmesh.drawing.placements import sharding_placement
 from jaxmesh.drawing.program_blocks import Change, ProgramValue
 from jaxmesh.drawing.program_drawing import ProgramValues
 from jaxmesh.jaxprs import compat, control_flow, primitives, source_locations, walk as walk_
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While
 from jaxmesh.jaxprs.source_locations import Surroundings, origin, surroundings
 from jaxmesh.jaxprs.trees import path_keys
@@ -38,7 +38,9 @@ _ARGUMENTS, _RESULTS, _BACKWARD = "arguments", "results", "backward"
 """The names of blocks that are neither scopes nor functions."""
 
 
-def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap, out_tree: Any) -> ProgramValues:
+def stage_values(
+    title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap, out_tree: object
+) -> ProgramValues:
     """Lists the values of a traced or a lowered program.
 
     Replaces the `mesh_shard`s of a traced program by transfers to infer its residencies.
@@ -255,7 +257,7 @@ class _ValueCollector:
         where = (REPLICATED if depth else HOST) if residency is None else _WORDS.get(residency, HOST)
         return where, where, self.shards(atom.aval, varying) if residency is DEVICE else None
 
-    def add_boundary_value(self, block: str, keys: Keys, aval: Any, sharding: Any, stays: bool) -> None:
+    def add_boundary_value(self, block: str, keys: Keys, aval: Aval, sharding: Any, stays: bool) -> None:
         """Adds an argument or a result of a compiled program: a tensor on the devices, or a full array."""
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(aval)]
         if varying or stays:
@@ -274,7 +276,7 @@ class _ValueCollector:
 
     # --- placements ---
 
-    def shards(self, aval: Any, varying: Sequence[str]) -> Placement:
+    def shards(self, aval: Aval, varying: Sequence[str]) -> Placement:
         """Returns the placement of shards that vary over the given axes; their boxes in the full tensor are unknown."""
         axes, shape = dict(self.mesh.shape), tuple(aval.shape)
         key = shape, aval.dtype, tuple(varying)
@@ -310,7 +312,7 @@ class _ValueCollector:
             return self.placement(shards, full, tuple(full.shape))
         return None
 
-    def placement(self, shards: Sequence[Shard | None], aval: Any, shape: Shape | None, over: Any = None) -> Placement:
+    def placement(self, shards: Sequence[Shard | None], aval: Aval, shape: Shape | None, over: Any = None) -> Placement:
         """Returns a placement on this mesh."""
         ids = [d.id for d in self.mesh.devices.flat] if isinstance(self.mesh, Mesh) else None
         return make_placement(
@@ -319,7 +321,7 @@ class _ValueCollector:
         )  # fmt: skip
 
 
-def _type(aval: Any) -> str:
+def _type(aval: Aval) -> str:
     """Returns a type in JAX's short form, without its varying axes."""
     return aval.str_short(short_dtypes=True).partition("{")[0]
 

@@ -17,7 +17,7 @@ RULES = {"ttir": {**TTNN_RULES, mesh_shard_p.name: mesh_shard}, "ttnn": TTNN_RUL
 """The rules for a program before (`"ttir"`) and after (`"ttnn"`) the pass, by primitive."""
 
 
-def reference_input(x: Any) -> Any:
+def reference_input(x: object) -> Any:
     """Converts an argument for the reference executor: a MeshTensor to a dict from coordinate to shard."""
     if isinstance(x, MeshTensor):
         return all_shards(x)

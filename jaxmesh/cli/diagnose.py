@@ -6,12 +6,11 @@ import argparse
 import functools
 import json
 from pathlib import Path
-from typing import Any
 
 from jaxmesh.analysis.diagnose import Diagnosis, argument_types, diagnose as find, minimize
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import compile_text
-from jaxmesh.cli.options import add_command, check_out, cluster_option, seed_of
+from jaxmesh.cli.options import Commands, add_command, check_out, cluster_option, seed_of
 from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
 from jaxmesh.runtime.npz import read_inputs
@@ -36,7 +35,7 @@ exit codes: 0 right or less precise, 1 wrong, 2 an error (one line on standard e
 compiler, 4 a text is not read, or not comparable"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `diagnose` to the parser of the command line."""
     parser = add_command(commands, "diagnose", DIAGNOSE, DIAGNOSE_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder of export_path, or a StableHLO file")
@@ -58,7 +57,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         check_out(arguments.out)
     compiler = functools.partial(compile_text, cluster=arguments.cluster) if arguments.source.is_file() else None
-    graph: Any = {"graph": arguments.graph, "function": arguments.func}
+    graph = {"graph": arguments.graph, "function": arguments.func}
     given = arguments.args is not None
     args = read_inputs(arguments.args, argument_types(arguments.source, **graph), "--args") if given else []
     found: Diagnosis = find(arguments.source, *args, seed=arguments.seed, cluster=arguments.cluster, **graph)

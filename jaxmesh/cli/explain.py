@@ -6,10 +6,11 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jaxmesh as jm
 from jaxmesh.cli import options
+from jaxmesh.cli.options import Commands
 from jaxmesh.drawing.html import page
 from jaxmesh.errors import printable
 from jaxmesh.stages.read_mlir import decode_function, import_program
@@ -46,7 +47,7 @@ examples:
 exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `explain` and `estimate` to the parser of the command line."""
     parser = options.add_command(commands, "explain", EXPLAIN, EXPLAIN_NOTES)
     options.common_options(parser)

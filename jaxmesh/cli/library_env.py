@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from jaxmesh.analysis.chip import environment as chip
 from jaxmesh.analysis.environments import Library
 from jaxmesh.analysis.judge import environment as ttnn
 from jaxmesh.analysis.upstream import environment as upstream
-from jaxmesh.cli.options import add_command
+from jaxmesh.cli.options import Commands, add_command
 
 TTNN_ENV = """\
 Makes a virtual environment with Tenstorrent's own ttnn, for jaxmesh run --on ttnn and lowered.judge(). It needs a
@@ -30,7 +29,7 @@ NOTES = """\
 exit codes: 0 made, 2 an error (one line on standard error)"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds the commands to the parser of the command line."""
     _add(commands, ttnn.TTNN, TTNN_ENV)
     _add(commands, chip.CHIP, CHIP_ENV)
@@ -40,7 +39,7 @@ def add_commands(commands: Any) -> None:
     )
 
 
-def _add(commands: Any, library: Library, description: str) -> argparse.ArgumentParser:
+def _add(commands: Commands, library: Library, description: str) -> argparse.ArgumentParser:
     parser = add_command(commands, library.command, description, NOTES)
     about = f"a new folder (default: {library.folder})"
     parser.add_argument(

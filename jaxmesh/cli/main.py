@@ -12,7 +12,8 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import NoReturn
 
 import jaxmesh as jm
 from jaxmesh.errors import JaxmeshError, printable
@@ -55,7 +56,7 @@ def _run(command: str) -> Callable[[argparse.Namespace], int | None]:
 COMMANDS = {command: _run(command) for command in SUMMARIES}
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"jaxmesh.cli.{name}")
 
 
@@ -111,7 +112,7 @@ def _open_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    streams: Any = sys
+    streams = sys
     if streams.stderr is None:
         streams.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if streams.stdout is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli import options
+from jaxmesh.cli.options import Commands
 from jaxmesh.emit.targets import emit
 from jaxmesh.frontends.mlir.text import Text
 from jaxmesh.frontends.stablehlo.text import StablehloText
@@ -35,7 +35,7 @@ examples:
 exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `opt` to the parser of the command line."""
     parser = options.add_command(commands, "opt", OPT, OPT_NOTES)
     options.common_options(parser)

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import jax
 import numpy as np
@@ -40,7 +40,15 @@ seconds on 64 and 38 seconds on 256 (0.9 GB).
 """
 
 
-def add_command(commands: Any, name: str, description: str, notes: str) -> argparse.ArgumentParser:
+class Commands(Protocol):
+    """The commands of a parser."""
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
+        """Adds a command."""
+        ...
+
+
+def add_command(commands: Commands, name: str, description: str, notes: str) -> argparse.ArgumentParser:
     """Adds a command whose texts keep their line breaks; returns its parser."""
     raw = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, description=description, epilog=notes, formatter_class=raw)
@@ -135,7 +143,7 @@ def read_text(name: str) -> str:
     """Returns the text of a file, or of standard input for `-`."""
     if name != "-":
         return read(Path(name))
-    stdin: Any = sys.stdin
+    stdin = sys.stdin
     if stdin is None:
         raise jm.ParseError("standard input is closed; name a file.")
     return decode_text(stdin.buffer.read())
@@ -202,7 +210,7 @@ def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
     return emulated_mesh(sizes)
 
 
-def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
+def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[object]:
     """Returns the arguments of a program from the file `--inputs`, or random arguments."""
     mesh: Any = traced.mesh
     presharded = [(a, r is DEVICE) for a, r in zip(traced.in_avals, traced.residency.inputs, strict=True)]

@@ -8,13 +8,13 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
+from jaxmesh.cli.options import Commands
 from jaxmesh.runtime.distributed.launcher import interrupted, run_processes
 from jaxmesh.validate import regular_file
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `processes` to the parser of the command line."""
     parser = commands.add_parser(
         "processes",
@@ -42,7 +42,7 @@ def processes(arguments: argparse.Namespace) -> int:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 interrupted.set()
 
-    def interrupt(number: int, _: Any) -> None:
+    def interrupt(number: int, _: object) -> None:
         signals.append(number)
         interrupted.set()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli import options
+from jaxmesh.cli.options import Commands
 from jaxmesh.errors import printable
 
 RECORD = """\
@@ -38,7 +38,7 @@ examples:
 exit codes: 0 equal, 1 something differs, 2 an error (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `record` and `compare` to the parser of the command line."""
     record = options.add_command(commands, "record", RECORD, RECORD_NOTES)
     options.common_options(record)
@@ -90,7 +90,7 @@ def record(arguments: argparse.Namespace) -> None:
 def compare(arguments: argparse.Namespace) -> int:
     """Compares two files and returns 1 if they differ."""
     a, b = (jm.Recording.load(path) for path in (arguments.a, arguments.b))
-    thresholds: dict[str, Any] = {"pcc": arguments.pcc, "rtol": arguments.rtol, "atol": arguments.atol}
+    thresholds = {"pcc": arguments.pcc, "rtol": arguments.rtol, "atol": arguments.atol}
     comparison = jm.compare(a, b, **thresholds, exact=arguments.exact)
     print(printable(str(comparison)), flush=True)
     return 0 if comparison else 1

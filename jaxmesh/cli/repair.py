@@ -6,12 +6,11 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from jaxmesh.analysis.diagnose.texts import texts_of, x64_for
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream.environment import find_plugin
-from jaxmesh.cli.options import add_command, check_out, cluster_option, seed_of
+from jaxmesh.cli.options import Commands, add_command, check_out, cluster_option, seed_of
 from jaxmesh.errors import UpstreamError, printable
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.runtime.progress import progress
@@ -39,7 +38,7 @@ _THEIRS = re.compile(
 )
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `repair` to the parser of the command line."""
     parser = add_command(commands, "repair", REPAIR, REPAIR_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a StableHLO file, or a folder of export_path")

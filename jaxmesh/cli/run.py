@@ -19,6 +19,7 @@ from jaxmesh.analysis.judge.environment import TTNN
 from jaxmesh.analysis.judge.judge import UNREADABLE
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
 from jaxmesh.cli import options
+from jaxmesh.cli.options import Commands
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.runtime import npz
@@ -54,7 +55,7 @@ exit codes: 0 done, 1 --check found a difference, also between copies, or the re
 (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `run` to the parser of the command line."""
     parser = options.add_command(commands, "run", RUN, RUN_NOTES)
     options.common_options(parser)
@@ -161,7 +162,7 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         return _check(results, wanted)
 
 
-def _as_list(results: Any, count: int) -> list[Any]:
+def _as_list(results: Any, count: int) -> list[object]:
     return [results] if count == 1 else list(results)
 
 
@@ -185,11 +186,11 @@ def _array(result: Any) -> npz.Array:
     if isinstance(result, jm.MeshTensor):
         return np.stack([np.asarray(shard) for _, shard in result.shards()])
     if isinstance(result, dict):
-        return np.stack([np.asarray(shard) for _, shard in sorted(cast("dict[Any, Any]", result).items())])
+        return np.stack([np.asarray(shard) for _, shard in sorted(cast("dict[object, object]", result).items())])
     return np.asarray(result)
 
 
-def _show(result: Any) -> None:
+def _show(result: object) -> None:
     if not isinstance(result, jm.MeshTensor):
         print(f"  host: {npz.show_values(np.asarray(result), '        ')}")
         return
@@ -198,7 +199,7 @@ def _show(result: Any) -> None:
         print(f"{heading}{npz.show_values(np.asarray(shard), ' ' * len(heading))}")
 
 
-def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
+def _check(results: Sequence[Any], wanted: Sequence[object]) -> bool:
     good = True
     for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
         reference = _array(want)

@@ -17,14 +17,14 @@ import jaxmesh as jm
 from jaxmesh.cli.demo.checks import Check, compare
 from jaxmesh.cli.demo.model import dims_for
 from jaxmesh.cli.demo.run import run
-from jaxmesh.cli.options import emulated_mesh, say_step, seed_of
+from jaxmesh.cli.options import Commands, emulated_mesh, say_step, seed_of
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 SELFTEST = """Checks on this machine that sharded programs compute what the unsharded ones do: the demo's transformer
 block with its gradients, and a few programs in every way to run them. Exit codes: 0 all hold, 1 one fails, 2 usage."""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `selftest` to the parser of the command line."""
     parser = commands.add_parser("selftest", description=SELFTEST)
     parser.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random inputs (default: 0)")
@@ -33,13 +33,13 @@ def add_commands(commands: Any) -> None:
 def product(x: Any, w: Any) -> Any:
     """Returns a matmul over a split contracted dim."""
     x, w = jm.full_to_shard(x, P("y", "x")), jm.full_to_shard(w, P("x"))
-    return jm.shard_to_full(_lax.psum(x @ w, "x"), P("y"))
+    return jm.shard_to_full(lax.psum(x @ w, "x"), P("y"))
 
 
 def softmax(x: Any, w: Any) -> Any:
     """Returns a softmax over a split dim."""
     e = jnp.exp(jm.full_to_shard(x @ w, P("y", "x")))
-    return jm.shard_to_full(e / _lax.psum(e.sum(1, keepdims=True), "x"), P("y", "x"))
+    return jm.shard_to_full(e / lax.psum(e.sum(1, keepdims=True), "x"), P("y", "x"))
 
 
 def ring(x: Any, w: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli import options
+from jaxmesh.cli.options import Commands
 from jaxmesh.emit.cpp import printer
 from jaxmesh.emit.languages import CONSTANT_LIMIT, EXPORTED, LOWERED, TRACED
 from jaxmesh.validate import write_whole
@@ -29,7 +30,7 @@ examples:
 exit codes: 0 done, 1 refused by --check-api, 2 an error (one line on standard error), or wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `translate` and `include-dir` to the parser of the command line."""
     translate = options.add_command(commands, "translate", TRANSLATE, TRANSLATE_NOTES)
     options.common_options(translate)
@@ -96,7 +97,7 @@ def _print_text(traced: jm.Traced, arguments: argparse.Namespace) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _write(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
+def _write(traced: jm.Traced, args: Sequence[object], arguments: argparse.Namespace) -> list[Path]:
     if arguments.to in EXPORTED:
         how = {**_options(arguments), "make_inputs": arguments.make_inputs}
         return traced.lower().export(arguments.out, *args, languages=(arguments.to,), **how)

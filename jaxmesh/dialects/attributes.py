@@ -78,7 +78,7 @@ def _read_attribute(text: str) -> Attribute:
     return Attribute(name, known, not optional, value, form, assumed, about == "empty", about == "later")
 
 
-def _default(kind: Kind, text: str) -> Any:
+def _default(kind: Kind, text: str) -> object:
     if text == "none" and kind not in ("enum", "str"):
         return None
     match kind:

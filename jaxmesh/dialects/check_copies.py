@@ -20,7 +20,7 @@ from jax.typing import DTypeLike
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.untyped import Array, lax
+from jaxmesh.jaxprs.untyped import Array, Params, lax
 
 Shard = jax.Array | Array
 _ad: Any = ad
@@ -155,20 +155,22 @@ def _value(words: Array, dtype: DTypeLike) -> Any:
 # --- transformations -------------------------------------------------------------------------------------------------
 
 
-def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: Any) -> tuple[Any, Any]:
+def _jvp(primals: Sequence[object], tangents: Sequence[object], **params: object) -> tuple[object, object]:
     (x,), (t,) = primals, tangents
     out = check_copies_p.bind(x, **params)
     # Equal copies have equal derivatives.
     return out, t if type(t) is _ad.Zero else check_copies_p.bind(t, **{**params, "tangent": True})
 
 
-def _batch(args: Sequence[object], dims: Sequence[int], *, mapped: tuple[int, ...], **params: Any) -> tuple[Any, int]:
+def _batch(
+    args: Sequence[object], dims: Sequence[int], *, mapped: tuple[int, ...], **params: object
+) -> tuple[object, int]:
     (x,), (at,) = args, dims
     added = (at, *[d + (d >= at) for d in mapped])
     return check_copies_p.bind(x, mapped=added, **params), at
 
 
-def _transpose(ct: jax.Array, x: jax.Array, **params: Any) -> list[jax.Array]:
+def _transpose(ct: jax.Array, x: jax.Array, **params: object) -> list[jax.Array]:
     return [ct]
 
 
@@ -197,7 +199,7 @@ def first_difference(shards: Mapping[Coordinate, Shard], claim: Claim) -> Differ
     return None
 
 
-def _compare(x: Shard, y: Shard) -> tuple[tuple[int, ...], Any, Any] | None:
+def _compare(x: Shard, y: Shard) -> tuple[tuple[int, ...], object, object] | None:
     """Returns the first index at which two shards differ, and both elements."""
     if not np.size(x):
         return None
@@ -225,7 +227,7 @@ def _bytes(array: Array) -> Array:
 
 
 def reference_rule(
-    shards: Mapping[Coordinate, Shard], mesh: Mapping[str, int], params: Mapping[str, Any]
+    shards: Mapping[Coordinate, Shard], mesh: Mapping[str, int], params: Params
 ) -> dict[Coordinate, Shard]:
     """Checks copies in the reference executor; returns the shards unchanged."""
     difference = first_difference(shards, params["claim"])

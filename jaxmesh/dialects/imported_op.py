@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of, ttnn_definition
 from jaxmesh.dialects.op import OpDef, Trait
@@ -70,7 +72,7 @@ def _is_complete(definition: OpDef, attributes: Attributes) -> bool:
     return needed <= attributes.keys() <= definition.by_name.keys()
 
 
-def _is_printed(definition: OpDef, attributes: Attributes, operands: Sequence[Any]) -> bool:
+def _is_printed(definition: OpDef, attributes: Attributes, operands: Sequence[jax.Array]) -> bool:
     """Returns False for a form of an op that no pass knows, or that only later versions of upstream have."""
     name = definition.name
     if name == "scaled_dot_product_attention":
@@ -81,7 +83,7 @@ def _is_printed(definition: OpDef, attributes: Attributes, operands: Sequence[An
     return name != "argmax" or len(attributes.get("dim_arg") or ()) in (0, 1, operands[0].ndim)
 
 
-def imported_op(dialect: str, name: str, attributes: Attributes, operands: Sequence[Any]) -> ImportedOp | None:
+def imported_op(dialect: str, name: str, attributes: Attributes, operands: Sequence[jax.Array]) -> ImportedOp | None:
     """Describes an op of a text, named without its dialect, on tensors; None if only its meaning is kept."""
     if not _is_printed(DEFINITIONS[f"{dialect}.{name}"], attributes, operands):
         return None

@@ -67,7 +67,7 @@ def _check_count(title: str, what: str, count: int, allowed: Arity) -> None:
         raise VerifyError(f"{title} takes {wanted} {what}, got {count}.")
 
 
-def _check_attributes(op: OpDef, given: Attributes, operands: int, title: str) -> dict[str, Any]:
+def _check_attributes(op: OpDef, given: Attributes, operands: int, title: str) -> dict[str, object]:
     known = (*op.attributes, *SEGMENTS)
     names = {a.name for a in known}
     for name in given:
@@ -115,8 +115,8 @@ _IS_KIND: Mapping[Kind, Callable[[Any], bool]] = {
 }
 
 
-def _check_value(attribute: Attribute, value: object, title: str) -> Any:
-    known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+def _check_value(attribute: Attribute, value: object, title: str) -> object:
+    known: Any = tuple(cast("list[object]", value)) if isinstance(value, list) else value
     if not _IS_KIND[attribute.kind](known):
         raise VerifyError(f"{title}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
     if attribute.must_be_empty and not attribute.is_blank(known):

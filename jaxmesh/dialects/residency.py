@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, evaluate, primitives, walk
@@ -32,7 +32,7 @@ class Residency(IntEnum):
 FREE, HOST, DEVICE = Residency.FREE, Residency.HOST, Residency.DEVICE
 
 
-def of_constant(value: Any, created: Residency = HOST) -> Residency:
+def of_constant(value: ArrayLike, created: Residency = HOST) -> Residency:
     """Returns the residency of a constant: none for a single number, which each use rematerialises, else `created`."""
     return FREE if np.size(value) <= 1 else created
 

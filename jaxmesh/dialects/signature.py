@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.dialects.residency import DEVICE, HOST, Residency
 from jaxmesh.jaxprs.trees import show_paths
@@ -58,7 +58,7 @@ class Boundary:
 
     name: str
     mesh: AnyMesh
-    in_tree: Any
+    in_tree: PyTreeDef
     arguments: tuple[Argument, ...]
     donated: tuple[int, ...] = ()
     out_specs: tuple[PartitionSpec, ...] | None = None

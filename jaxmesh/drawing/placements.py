@@ -17,6 +17,7 @@ from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_pla
 from jaxmesh.drawing.svg import draw_svg
 from jaxmesh.drawing.text_layout import escape
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
+from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import PlacementShard, integers
 from jaxmesh.sharding.shard_attributes import spec_axes
@@ -96,7 +97,7 @@ def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None 
 
 def _arrange(sharding: Any, mesh: Mesh | None) -> tuple[list[Any], dict[str, int]]:
     """Returns the devices of a sharding in mesh order, and its axes; without a mesh, the devices in one row."""
-    devices: list[Any] = sorted(sharding.device_set, key=lambda d: (d.process_index, d.id))
+    devices: list[Device] = sorted(sharding.device_set, key=lambda d: (d.process_index, d.id))
     if mesh is None or set(mesh.devices.flat) != set(devices):
         return devices, {"device": len(devices)}
     return list(mesh.devices.flat), dict(mesh.shape)
@@ -117,7 +118,7 @@ def spec_text(spec: PartitionSpec) -> str:
     return str(spec).replace("PartitionSpec", "P", 1)
 
 
-def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
+def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, object]:
     """Returns the shape and the element type to draw: of an array, of its type, or of a sequence of sizes."""
     shape = getattr(x, "shape", x)
     sizes = integers("the shape that visualize draws", (shape,) if isinstance(shape, int) else shape)
@@ -222,7 +223,7 @@ def as_svg(tensor: Any) -> str | None:
     return draw_svg(tensor_placement(tensor)) if tensor.is_allocated() else None
 
 
-def _process_notes(devices: list[Any]) -> list[str] | None:
+def _process_notes(devices: list[Device]) -> list[str] | None:
     """Returns a note per device if the devices belong to several processes."""
     if len({d.process_index for d in devices}) < 2:
         return None
@@ -236,7 +237,7 @@ def _holders(tensor: Any, coordinates: list[Shape]) -> set[Shape] | None:
     occupied: set[Shape] | None = tensor.occupied_coordinates()
     if occupied is not None:
         return occupied
-    occupied_devices: set[Any] = tensor.data.sharding.device_set
+    occupied_devices: set[object] = tensor.data.sharding.device_set
     return {c for c in coordinates if tensor.mesh.devices[c] in occupied_devices}
 
 

@@ -18,9 +18,9 @@ from jaxmesh.dialects.program import Port, Program
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.python.printer import python_source
 from jaxmesh.errors import ArgumentTypeError, FolderError, MissingFileError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.validate import ASIDE, folder_aside, write_whole
 
-Array = np.ndarray[Any, Any]
 LOCATIONS = "locations.json"
 MARK = "# Exported by jaxmesh."
 """The first line of `utils.py`, which marks an exported folder."""
@@ -242,7 +242,7 @@ def check_folder(folder: Path, *, tensors: bool = True) -> None:
             _check_tensor(folder / name, entry)
 
 
-def _check_tensor(path: Path, entry: Any) -> None:
+def _check_tensor(path: Path, entry: object) -> None:
     if path.is_symlink() or not path.is_file():
         raise MissingFileError(f"{str(path)!r}, which {MANIFEST} lists, is missing; {_AGAIN}.")
     if [path.stat().st_size, _checksum(path)] != entry:

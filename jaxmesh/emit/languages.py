@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import REMEDY, Forms
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import MissingRuleError, UnsupportedError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.jaxprs.walk import Contents
 
 TRACED = ("ttir",)
@@ -57,7 +57,6 @@ def tensors_of(program: Program, op: Op) -> list[Value | None]:
     return operands if len(present) < len(operands) else group_operands(sizes, present)
 
 
-Array = np.ndarray[Any, Any]
 CONSTANT_LIMIT = 1024
 """The default limit of a constant that the text spells, in elements."""
 _CONSTANTS = frozenset({"ttir.constant", "ttnn.constant"})

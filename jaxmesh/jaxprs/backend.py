@@ -34,7 +34,7 @@ def backend_started() -> bool:
 
 def is_multi_process() -> bool:
     """Returns True if this process has joined other processes."""
-    state: Any = distributed.global_state
+    state = distributed.global_state
     return state.client is not None and state.num_processes > 1
 
 
@@ -43,9 +43,9 @@ def bind_collectives(host: str) -> None:
 
     JAX lets gloo listen at the address of the computer's name, which other computers may reach.
     """
-    factories: Any = _bridge._backend_factories
-    state: Any = distributed.global_state
-    made: Any = _client._xla.make_gloo_tcp_collectives(distributed_client=state.client, hostname=host)
+    factories = _bridge._backend_factories
+    state = distributed.global_state
+    made = _client._xla.make_gloo_tcp_collectives(distributed_client=state.client, hostname=host)
     factory = functools.partial(factories["cpu"].factory, collectives=made)
     factories["cpu"] = dataclasses.replace(factories["cpu"], factory=factory)
 
@@ -91,7 +91,7 @@ _exchanges: collections.Counter[tuple[int, ...]] = collections.Counter()
 
 def exchange(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
     """Sends a message to all members, and waits for theirs; returns one message per member, in their order."""
-    state: Any = distributed.global_state
+    state = distributed.global_state
     client: Any = state.client
     key = tuple(members)
     _exchanges[key] += 1
@@ -126,7 +126,7 @@ def publish_and_read(mine: bytes, topic: str, me: int, members: Sequence[int]) -
     Of two processes that store at the same time, at least one reads the other's message. A process that reads the
     messages of all members deletes the topic.
     """
-    state: Any = distributed.global_state
+    state = distributed.global_state
     client: Any = state.client
     folder = f"jaxmesh/{'-'.join(map(str, members))}/{topic}"
     client.key_value_set_bytes(f"{folder}/{me}", mine)

@@ -44,7 +44,7 @@ def keep(programs: dict[Any, V], key: Hashable, make: Callable[[], V]) -> V:
     return programs.setdefault(key, make())
 
 
-def placement_of(x: Any) -> tuple[bool, Any] | None:
+def placement_of(x: Any) -> tuple[bool, object] | None:
     """Returns whether a concrete array is committed, and its sharding; None for anything else.
 
     It takes one step for an array of numbers, and none of Python's properties.
@@ -104,7 +104,7 @@ def is_staged() -> bool:
     if _config.eager_constant_folding.value:
         return False
     # Testing with an operation would add an equation to the program.
-    trace: Any = _core.trace_ctx.trace
+    trace = _core.trace_ctx.trace
     while type(trace).__name__ != "DynamicJaxprTrace":
         if (below := getattr(trace, "parent_trace", None)) is None:
             return not isinstance(trace, _core.EvalTrace)
@@ -122,7 +122,7 @@ def is_jit_disabled() -> bool:
     return _config.disable_jit.value
 
 
-def unkeyed_settings() -> tuple[Any, bool]:
+def unkeyed_settings() -> tuple[object, bool]:
     """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
     return _PRNG.value, _CUSTOM.value
 
@@ -132,7 +132,7 @@ def settings() -> Hashable:
     return _config.trace_context(), unkeyed_settings()
 
 
-def forget_dispatch(function: Any) -> None:
+def forget_dispatch(function: object) -> None:
     """Clears the dispatch cache of a function made by `jax.jit`; its programs stay traced and compiled.
 
     After a call that raised an error, JAX dispatches later calls through Python, which is twice as slow.

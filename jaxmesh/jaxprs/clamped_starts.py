@@ -18,8 +18,8 @@ from jax.sharding import AbstractMesh
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 _layout: Any = layout
 _pjit: Any = pjit
 
@@ -66,7 +66,7 @@ def _in_rows(eqn: Eqn) -> list[Eqn]:
 def _clamped(eqn: Eqn) -> list[Eqn]:
     """Returns an equation, after the equations that clamp its starts, or a barrier."""
     if eqn.primitive.name.startswith("scatter") and _is_single(eqn):
-        eqns, operand = _traced(_lax.optimization_barrier, eqn.invars[0], eqn)
+        eqns, operand = _traced(lax.optimization_barrier, eqn.invars[0], eqn)
         return [*eqns, eqn.replace(invars=[operand, *eqn.invars[1:]])]
     limits = _limits(eqn)
     if limits is None:
@@ -84,7 +84,7 @@ def _limits(eqn: Eqn) -> list[tuple[int, ...]] | None:
     """Returns for each operand of starts the largest of its elements."""
     if eqn.primitive.name == "dynamic_slice":
         return [(n - k,) for n, k in zip(eqn.invars[0].aval.shape, eqn.params["slice_sizes"], strict=True)]
-    if eqn.primitive.name != "gather" or eqn.params["mode"] != _lax.GatherScatterMode.CLIP:
+    if eqn.primitive.name != "gather" or eqn.params["mode"] != lax.GatherScatterMode.CLIP:
         return None
     shape, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     dims = eqn.params["dimension_numbers"].start_index_map
@@ -104,9 +104,9 @@ def _clamp(start: Atom, most: tuple[int, ...], eqn: Eqn) -> tuple[list[Eqn], Ato
 
     def clamp(x: Any) -> Any:
         last = x.ndim - 1
-        parts = [x] if len(bounds) == 1 else [_lax.slice_in_dim(x, i, i + 1, axis=last) for i in range(len(bounds))]
-        parts = [_lax.clamp(low, part, high) for part, (low, high) in zip(parts, bounds, strict=True)]
-        return parts[0] if len(parts) == 1 else _lax.concatenate(parts, last)
+        parts = [x] if len(bounds) == 1 else [lax.slice_in_dim(x, i, i + 1, axis=last) for i in range(len(bounds))]
+        parts = [lax.clamp(low, part, high) for part, (low, high) in zip(parts, bounds, strict=True)]
+        return parts[0] if len(parts) == 1 else lax.concatenate(parts, last)
 
     return _traced(clamp, start, eqn)
 
@@ -115,7 +115,7 @@ def _traced(function: Callable[[Any], Any], operand: Atom, eqn: Eqn) -> tuple[li
     """Returns the equations of a function of an operand of an equation, and the result."""
     mesh, axes = eqn.ctx.cur_abstract_mesh, compat.varying_axes(operand.aval)
 
-    def compute(x: Any) -> list[Any]:
+    def compute(x: jax.Array) -> list[Any]:
         return [function(x)]
 
     if axes:

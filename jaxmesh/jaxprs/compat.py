@@ -23,6 +23,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.untyped import Device, DType
 
 # jax.extend imports Pallas.
 ClosedJaxpr: Any = getattr(core_lib, "ClosedJaxpr", core_lib.Jaxpr)
@@ -72,7 +73,7 @@ def is_token(aval: Aval) -> bool:
 
 def is_partial(aval: Aval) -> bool:
     """Returns True if values of the type have unreduced or reduced axes of an Explicit mesh."""
-    spec: Any = getattr(getattr(aval, "sharding", None), "spec", None)
+    spec = getattr(getattr(aval, "sharding", None), "spec", None)
     return spec is not None and bool(spec.unreduced or spec.reduced)
 
 
@@ -92,7 +93,7 @@ def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=kind)
 
 
-def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
+def typed_struct(aval: Aval, varying: Iterable[str]) -> object:
     """Returns an argument for `jax.make_jaxpr` of the type `aval`, typed over the current mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     kind = jax.typeof(np.zeros(())).manual_axis_type.update(varying=frozenset(varying))
@@ -119,20 +120,20 @@ _lax: Any = jax.lax
 _lax_internal: Any = lax_internal
 
 
-def vary(x: Any, axes: Iterable[str]) -> Any:
+def vary(x: object, axes: Iterable[str]) -> Any:
     """Casts a value to a type that varies over further axes; works in a mapped region alone."""
     require_region()
     return _lax.pcast(x, tuple(axes), to="varying")
 
 
-def weakly_typed(x: Any) -> Any:
+def weakly_typed(x: jax.Array) -> Any:
     """Returns an array with a weak type, as JAX gives to what it computes from Python's numbers alone."""
     return _lax_internal._convert_element_type(x, x.dtype, weak_type=True)
 
 
-def in_device_memory(x: Any) -> Any:
+def in_device_memory(x: object) -> object:
     """Returns a traced value in the devices' memory, into which it is moved from the host's."""
-    kind: Any = getattr(x, "aval", None)
+    kind = getattr(x, "aval", None)
     on_host = getattr(kind, "memory_space", None) is jax.memory.Space.Host
     return jax.device_put(x, jax.memory.Space.Device) if on_host else x
 
@@ -222,7 +223,7 @@ def parse_hlo_sharding(text: str, mesh: AbstractMesh) -> PartitionSpec | None:
 def unlowered_primitive(name: str) -> Any:
     """Returns a primitive that can be traced and transformed, but neither evaluated nor compiled."""
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_: object, **__: object) -> Any:
         raise UnloweredError(unlowered_message(name))
 
     prim = Primitive(name)
@@ -231,10 +232,10 @@ def unlowered_primitive(name: str) -> Any:
     return prim
 
 
-def implementation(eqn: Eqn) -> Callable[..., Any] | None:
+def implementation(eqn: Eqn) -> Callable[..., object] | None:
     """Returns a library's implementation of its primitive; None for JAX's primitives, or if JAX cannot trace it."""
     impl: Any = eqn.primitive.impl
-    bound: Any = getattr(impl, "func", impl)
+    bound: object = getattr(impl, "func", impl)
     if getattr(bound, "__module__", "").startswith(("jax._src", "jaxmesh")):
         return None
 
@@ -249,18 +250,18 @@ def implementation(eqn: Eqn) -> Callable[..., Any] | None:
     return run
 
 
-def lower_as(prim: Primitive, fun: Callable[..., Any]) -> None:
+def lower_as(prim: Primitive, fun: Callable[..., object]) -> None:
     """Lowers a primitive of one result as a function that JAX traces."""
     rules: Any = mlir
     mlir.register_lowering(prim, rules.lower_fun(fun, multiple_results=False))
 
 
-def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
+def define_linear(prim: Primitive, transpose: Callable[..., object]) -> None:
     """Defines JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` is the cotangent."""
     ad.deflinear2(prim, transpose)
 
 
-def linear_operand_aval(operand: Any) -> Aval:
+def linear_operand_aval(operand: jax.Array) -> Aval:
     """Returns the type of an operand inside a transpose rule, where it may be an undefined primal."""
     return operand.aval if ad.is_undefined_primal(operand) else jax.typeof(operand)
 
@@ -271,12 +272,12 @@ _core: Any = core_lib
 _client: Any = xla_client
 
 
-def array_type(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding) -> Any:
+def array_type(shape: tuple[int, ...], dtype: DType, sharding: NamedSharding) -> Aval:
     """Returns the type of an array over the devices of a sharding."""
     return _core.update_aval_with_sharding(_core.ShapedArray(shape, dtype), sharding)
 
 
-def on_devices(kind: Any, sharding: NamedSharding, shards: Sequence[Any], devices: list[Any]) -> jax.Array:
+def on_devices(kind: Aval, sharding: NamedSharding, shards: Sequence[object], devices: list[Device]) -> jax.Array:
     """Returns an array of a type from one shard per device, in the order of the devices, in one call.
 
     JAX's public functions make a call per device, which takes most of the time for small tensors. XLA aliases host
@@ -291,12 +292,12 @@ def on_devices(kind: Any, sharding: NamedSharding, shards: Sequence[Any], device
 _random: Any = jax.random
 
 
-def is_key(dtype: Any) -> bool:
+def is_key(dtype: DType) -> bool:
     """Returns True for an element type of random keys."""
     return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
-def words_of(x: Any) -> Any:
+def words_of(x: object) -> Any:
     """Returns the words of random keys, which are a further dim; returns any other array unchanged."""
     dtype = getattr(x, "dtype", None)
     return _random.key_data(x) if dtype is not None and is_key(dtype) else x
@@ -311,7 +312,7 @@ def from_words(x: Any, dtype: Any) -> Any:
         return jax.lax.broadcast(np.zeros((), dtype), x.shape)
     if not is_key(dtype):
         return x
-    generators: list[Any] = []
+    generators: list[object] = []
 
     def note(key: Any) -> None:
         generators.append(_random.key_impl(key))
@@ -322,10 +323,10 @@ def from_words(x: Any, dtype: Any) -> Any:
 
 def off_explicit_axes(constant: Any) -> Any:
     """Returns a constant whose type names no Explicit axes, as a mapped region can close over it."""
-    traced: Any = constant
+    traced = constant
     if isinstance(traced, Tracer):
         return constant
-    sharding: Any = getattr(jax.typeof(constant), "sharding", None)
+    sharding = getattr(jax.typeof(constant), "sharding", None)
     if sharding is None or AxisType.Explicit not in sharding.mesh.axis_types:
         return constant
     with jax.ensure_compile_time_eval(), without_mesh():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
+from jaxmesh.jaxprs.untyped import Params
 
 T = TypeVar("T")
 
@@ -174,7 +175,7 @@ def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
 _KINDS: Mapping[str, str] = {"pjit": "jit", **dict.fromkeys(REMAT, "remat")}
 
 
-def _scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
+def _scan_arity(params: Params) -> tuple[int, int]:
     """Returns the numbers of constants and carries of a `scan` equation; JAX 0.12 stores them in `ft_in`."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]

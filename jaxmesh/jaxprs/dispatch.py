@@ -24,24 +24,24 @@ on_clear_caches(forget_known, "programs of known calls")
 
 def dispatched(
     new: Callable[..., Any], name: str, argnums: Sequence[int] = (), argnames: Sequence[str] = ()
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """Returns a function that runs the programs of known calls at once.
 
     `new(*args, **kwargs)` is called if types, trees, placements, static arguments or settings are new. It returns the
     call's results, and what `run_new` returned for the same arguments, or None: then it is called again the next time.
     """
 
-    def miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+    def miss(*args: object, **kwargs: Any) -> tuple[object, object, bool]:
         return *new(*args, **kwargs), False
 
-    def without_jit(*args: Any, **kwargs: Any) -> Any:
+    def without_jit(*args: Any, **kwargs: Any) -> object:
         return new(*args, **kwargs)[0]
 
     about = tuple(argnums), tuple(argnames), (), _trees.dispatch_registry, _rows.cc_shard_arg, _programs
     return _lib._jax.pjit(name, without_jit, miss, *about)
 
 
-def run_new(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+def run_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[object, object]:
     """Runs a function of `jax.jit`, or a compiled one; returns its results, and how its program is run again.
 
     The second is None if a program has effects, which JAX's dispatch does not take.
@@ -52,7 +52,7 @@ def run_new(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tupl
     return out, None if is_rebuilt else known
 
 
-def call_of(compiled: Any) -> Callable[..., Any]:
+def call_of(compiled: Any) -> Callable[..., object]:
     """Returns the function that runs a `jax.stages.Compiled`."""
     return compiled._executable.create_cpp_call(compiled._params) or compiled
 

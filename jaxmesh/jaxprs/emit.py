@@ -8,12 +8,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
+import jax
 import numpy as np
 from jax._src import core as core_lib, effects as effects_lib, source_info_util
 from jax._src.interpreters import partial_eval
 
 from jaxmesh.jaxprs import evaluate
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, is_high
+from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Literal, Var, is_high
+from jaxmesh.jaxprs.untyped import Array, PyTree
 from jaxmesh.jaxprs.walk import constants, open_jaxpr
 
 _partial_eval: Any = partial_eval
@@ -25,9 +27,9 @@ _util: Any = source_info_util
 class _Step(NamedTuple):
     """An equation: its operands are places among all values, the arguments first, or literals."""
 
-    eqn: Any
+    eqn: Eqn
     operands: tuple[Any, ...]
-    avals: tuple[Any, ...]
+    avals: tuple[Aval, ...]
 
 
 _Row = tuple[Eqn, Sequence[Atom]]
@@ -77,7 +79,7 @@ class Steps:
         rows = [(e, e.invars) for e in body.eqns]
         return cls.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body))
 
-    def add(self, trace: Any, args: Sequence[Any], source: Any = None) -> list[Any]:
+    def add(self, trace: Any, args: Sequence[jax.Array], source: Any = None) -> list[Any]:
         """Adds the equations to a trace, by default at their own source locations; returns the results."""
         current = source or _util.current()
         tracer = _partial_eval.DynamicJaxprTracer
@@ -100,7 +102,7 @@ class Steps:
         """True if `repeat` adds them: they read no constants, and give no literals."""
         return not self.consts and all(type(at) is int for at in self.results)
 
-    def repeat(self, trace: Any, operands: Sequence[Any], source: Any) -> list[Var]:
+    def repeat(self, trace: Any, operands: Sequence[Array | Atom], source: Any) -> list[Var]:
         """Adds equations to a trace, for variables or constants; returns the results' variables; see `repeats`."""
         frame, values = trace.frame, [x for x in operands if type(x) is not np.ndarray]
         frame.is_high = frame.is_high or self.expands
@@ -114,12 +116,12 @@ class Steps:
         return [values[at] for at in self.results]
 
 
-def as_tracer(trace: Any, x: Any) -> Any:
+def as_tracer(trace: object, x: object) -> Any:
     """Returns a tracer of a variable; another value unchanged."""
     return _partial_eval.DynamicJaxprTracer(trace, x.aval, x) if isinstance(x, Var) else x
 
 
-def as_variable(x: Any) -> Any:
+def as_variable(x: object) -> object:
     """Returns the variable of a tracer that stands for any value of its type; another value unchanged."""
     return x if type_in_trace(x) is None else getattr(x, "val", x)
 
@@ -131,7 +133,7 @@ def current_trace() -> Any:
 
 
 def emit_eqn(
-    prim: Any, operands: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], effects: Any
+    prim: object, operands: Sequence[object], avals: Sequence[Aval], params: Mapping[str, object], effects: object
 ) -> list[Any] | None:
     """Adds an equation with results of known types to the current trace; returns None without a trace."""
     trace, current = current_trace(), _util.current()
@@ -141,13 +143,13 @@ def emit_eqn(
     return trace.emit_eqn(given, list(avals), prim, params, effects, current)
 
 
-def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[jax.Array]) -> list[Any]:
     """Evaluates a closed jaxpr inside a trace, for arguments of the types of its inputs."""
     trace, steps = current_trace(), Steps.of_jaxpr(jaxpr)
     return evaluate.eval_jaxpr(jaxpr, *args) if trace is None or steps is None else steps.add(trace, args)
 
 
-def call_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+def call_jaxpr(jaxpr: Jaxpr, args: Sequence[jax.Array]) -> list[jax.Array]:
     """Adds one call of a closed jaxpr without constants to the current trace, for arguments of its types."""
     body = open_jaxpr(jaxpr)
     called = emit_eqn(_core.closed_call_p, args, [a.aval for a in body.outvars], {"call_jaxpr": jaxpr}, body.effects)
@@ -161,7 +163,7 @@ class Kept:
 
     _steps: dict[Hashable, tuple[Steps | None, bool]] = field(default_factory=dict[Hashable, tuple[Steps | None, bool]])
 
-    def __call__(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> Any:
+    def __call__(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> PyTree:
         """Returns what a function makes of operands, an array or a list of arrays.
 
         Args:
@@ -184,7 +186,7 @@ class Kept:
         results = steps.add(trace, given, _util.current())
         return results if several else results[0]
 
-    def steps(self, key: Hashable, *operands: Any) -> Steps | None:
+    def steps(self, key: Hashable, *operands: object) -> Steps | None:
         """Returns the steps of a call with one computed result, if they read its operands alone; else None."""
         types = [type_in_trace(x) for x in operands]
         steps = None if None in types else self._steps.get((key, *types, alike(operands)), (None, False))[0]
@@ -216,7 +218,7 @@ def type_in_trace(operand: Any) -> Hashable:
     return None if operand.val in trace.frame.constvar_to_val else operand.aval
 
 
-def current_source() -> Any:
+def current_source() -> object:
     """Returns the source location of the equations that are added now."""
     return _util.current()
 

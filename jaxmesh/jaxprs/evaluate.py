@@ -11,7 +11,9 @@ import numpy as np
 from jax._src import source_info_util
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive, without_mesh
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.jaxprs.user_frames import nearest
 from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
 
@@ -40,7 +42,7 @@ def bind(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-def bind_at_source(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
+def bind_at_source(eqn: Eqn, operands: Sequence[jax.Array]) -> list[Any]:
     """Binds an equation's primitive to operands, at its source location."""
     with at_source_of(eqn):
         return bind(eqn, operands)
@@ -51,9 +53,9 @@ def read(env: Mapping[Var, Any], atom: Atom) -> Any:
     return literal_value(atom) if isinstance(atom, Literal) else env[atom]
 
 
-def strip_type(value: Any) -> Any:
+def strip_type(value: Array | jax.Array) -> Any:
     """Returns a constant without the type that JAX's typed NumPy arrays remember, which names the mesh of its trace."""
-    array: Any = value
+    array = value
     return array.view() if isinstance(value, np.ndarray) and type(array) is not np.ndarray else array
 
 
@@ -75,7 +77,7 @@ Rule = Callable[[Eqn, list[T]], Sequence[T]]
 """The results of an equation for its operands."""
 
 
-def literal_value(literal: Any) -> Any:
+def literal_value(literal: Literal) -> Any:
     """Returns the value of a literal."""
     return strip_type(literal.val)
 
@@ -131,7 +133,7 @@ _result_p = unlowered_primitive("jaxmesh_result")
 
 @_presharded_p.def_abstract_eval
 @_result_p.def_abstract_eval
-def _mark(x: Any, *, axes: Sequence[str] = ()) -> Any:
+def _mark(x: jax.Array, *, axes: Sequence[str] = ()) -> Any:
     return retype(x, x.shape, axes)
 
 
@@ -140,7 +142,7 @@ splice_p.multiple_results = True
 
 
 @splice_p.def_effectful_abstract_eval
-def _splice_types(*_: Any, body: Jaxpr, made: Sequence[Var], mover: Any) -> tuple[list[Any], Any]:
+def _splice_types(*_: object, body: Jaxpr, made: Sequence[Var], mover: Any) -> tuple[list[object], object]:
     return [mover.type(v.aval) for v in made], body.effects
 
 
@@ -165,7 +167,10 @@ def _expanded(eqns: Iterable[Eqn]) -> list[Eqn]:
 
 
 def trace_typed(
-    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], varying: Sequence[Sequence[str]], mesh: AbstractMesh
+    fun: Callable[..., Sequence[object]],
+    avals: Sequence[compat.Aval],
+    varying: Sequence[Sequence[str]],
+    mesh: AbstractMesh,
 ) -> Jaxpr:
     """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
 
@@ -173,7 +178,7 @@ def trace_typed(
     removed from the jaxpr afterwards.
     """
 
-    def body(*args: Any) -> list[Any]:
+    def body(*args: object) -> list[Any]:
         typed = [_presharded_p.bind(x, axes=tuple(v)) if v else x for x, v in zip(args, varying, strict=True)]
         return [_result_p.bind(y) for y in fun(*typed)]
 

@@ -43,7 +43,7 @@ class _Guard:
         self._owner = 0
         self._errors: IO[bytes] | None = None
 
-    def ask(self, request: dict[str, Any], data: bytes) -> Any:
+    def ask(self, request: dict[str, object], data: bytes) -> Any:
         """Returns the answer to a request; a str that says how the process ended, if it did."""
         with self._lock:
             process = self._running()
@@ -155,7 +155,7 @@ def new_context() -> Any:
     _jax_mlir_ext.register_dialects(registry)
     context = ir.Context()
     context.append_dialect_registry(registry)
-    dialects: Any = sdy, chlo, stablehlo
+    dialects = sdy, chlo, stablehlo
     for dialect in dialects:
         dialect.register_dialect(context)
     _mhlo.register_mhlo_dialect(context)

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.tracing_state import set_within
 
 
@@ -38,7 +39,7 @@ class Remark:
 class Removed:
     """An equation that a pass removed, and the value beside which it is listed, if there is one."""
 
-    eqn: Any
+    eqn: Eqn
     beside: Any
     note: Remark
 
@@ -50,9 +51,9 @@ class Remarks:
         self.removed: list[Removed] = []
         self._at: dict[str, list[Remark]] = {}
         self._about: dict[Any, list[Remark]] = {}
-        self._origin: dict[Any, Any] = {}
+        self._origin: dict[object, object] = {}
 
-    def add(self, value: Any, kind: str, text: str, rule: str) -> None:
+    def add(self, value: object, kind: str, text: str, rule: str) -> None:
         """Adds a remark about a value; equal remarks are kept once."""
         _once(self._about.setdefault(value, []), Remark(kind, text, rule))
 
@@ -64,11 +65,11 @@ class Remarks:
         """Returns the remarks about the operations at a line."""
         return self._at.get(line, [])
 
-    def remove(self, eqn: Any, beside: Any, text: str, rule: str) -> None:
+    def remove(self, eqn: object, beside: object, text: str, rule: str) -> None:
         """Records that an equation was removed as redundant."""
         self.removed.append(Removed(eqn, beside, Remark("cancelled", text, rule)))
 
-    def rename(self, new: Any, old: Any) -> None:
+    def rename(self, new: Any, old: object) -> None:
         """Records that a value now has another variable."""
         self._origin[new] = old
 
@@ -79,13 +80,13 @@ class Remarks:
             variables.append(self._origin[variables[-1]])
         return variables
 
-    def about(self, value: Any) -> list[Remark]:
+    def about(self, value: object) -> list[Remark]:
         """Returns the remarks about a value, under any variable that it has had, the oldest first."""
         return [n for v in reversed(self.origins(value)) for n in self._about.get(v, ())]
 
     def by_origin(self) -> dict[Any, list[Remark]]:
         """Returns all remarks about values, by the first variable of each."""
-        remarks: dict[Any, list[Remark]] = {}
+        remarks: dict[object, list[Remark]] = {}
         for value, notes in self._about.items():
             for note in notes:
                 _once(remarks.setdefault(self.origins(value)[-1], []), note)

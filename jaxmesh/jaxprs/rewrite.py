@@ -46,7 +46,7 @@ def with_operands(eqn: Eqn, swap: Mapping[Var, Atom]) -> Eqn:
     return eqn
 
 
-def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
     if walk.is_jaxpr(value):
         return change(value)
     if not walk.jaxprs_in((value,)):
@@ -55,15 +55,15 @@ def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     items = [_change(v, change) for v in value]
     if all(a is b for a, b in zip(items, value, strict=True)):
         return value
-    api: Any = jax.tree
+    api = jax.tree
 
-    def is_item(x: Any) -> bool:
+    def is_item(x: object) -> bool:
         return x is not value
 
     return api.unflatten(api.structure(value, is_leaf=is_item), items)
 
 
-def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
     """Wraps a thunk whose first result is an open jaxpr, which a custom rule traces on demand."""
 
     def changed(*args: Any) -> Any:
@@ -73,11 +73,11 @@ def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     return lu.wrap_init(changed, debug_info=thunk.debug_info)
 
 
-def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
     """Wraps a Python function, the backward rule of a custom_vjp: its operations are traced, changed and evaluated."""
 
     def changed(*args: Any) -> Any:
-        others, form = list[Any](), list[Any]()
+        others, form = list[object](), list[Any]()
 
         def run() -> list[Any]:
             out = fun.call_wrapped(*args)

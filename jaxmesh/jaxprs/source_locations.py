@@ -197,7 +197,7 @@ class Sources:
             found = self._found[key] = self._find(str(key))
         return found
 
-    def _find(self, location: str) -> tuple[Any, Any, str]:
+    def _find(self, location: str) -> tuple[object, object, str]:
         """Returns the traceback, the scopes and the line of a location."""
         found = _FILE_LINE.findall(location)
         rows = tuple((_unescape(file), int(line), int(column)) for file, line, column in found if line)
@@ -208,7 +208,7 @@ class Sources:
         frame = frame_of(traceback)
         return traceback, _scopes(location), "" if frame is None else describe(frame)
 
-    def _traceback(self, rows: tuple[Place, ...]) -> Any:
+    def _traceback(self, rows: tuple[Place, ...]) -> object:
         """Returns the first traceback with a frame of the user's.
 
         A location joins the frames of an op and of its callers.
@@ -228,7 +228,7 @@ class Sources:
         return f"{op} ({line}) runs as JAX runs it, but has no TTIR or TTNN text"
 
 
-def _scopes(location: str) -> Any:
+def _scopes(location: str) -> object:
     """Returns the scopes of an op as JAX keeps them; a call that was inlined follows the op inside of it."""
     parts: list[str] = []
     for name in reversed(_SCOPE.findall(location)):

@@ -20,7 +20,7 @@ _ir: Any = ir
 _PASS = "func.func(chlo-legalize-to-stablehlo)"
 
 
-def _same(x: Any) -> Any:
+def _same(x: object) -> object:
     return x
 
 
@@ -37,7 +37,7 @@ _ELEMENTARY: Mapping[str, Callable[..., Any]] = {
 
 def expanded(name: str, *xs: Any) -> Any:
     """Computes the function of float32 or float64 that `jax.lax` has under a name, by elementary functions."""
-    values: list[Any] = list(xs)
+    values = list(xs)
     for function, operands in _steps(name, len(xs), f"f{8 * xs[0].dtype.itemsize}"):
         values.append(function(*(values[i] for i in operands)))
     return values[-1]
@@ -53,16 +53,16 @@ def _steps(name: str, count: int, element: str) -> list[tuple[Callable[..., Any]
     if name == "bessel_i0e":
         # CHLO lacks it, and JAX lowers it to elementary functions.
         scalar = jax.ShapeDtypeStruct((), f"float{element[1:]}")
-        lowered: Any = jax.jit(jax.lax.bessel_i0e).trace(scalar).lower(lowering_platforms=("cpu",))
+        lowered = jax.jit(jax.lax.bessel_i0e).trace(scalar).lower(lowering_platforms=("cpu",))
         text = lowered.as_text()
-    passes: Any = stablehlo
+    passes = stablehlo
     passes.register_stablehlo_passes()
     with new_context() as context, _ir.Location.unknown():
         module = _ir.Module.parse(text, context).operation
         run_passes(module, [_PASS])
         (block,) = next(f for f in module.regions[0].blocks[0].operations).regions[0].blocks
-        numbers: dict[Any, int] = {argument: i for i, argument in enumerate(block.arguments)}
-        steps: list[tuple[Callable[..., Any], Sequence[int]]] = []
+        numbers = {argument: i for i, argument in enumerate(block.arguments)}
+        steps: list[tuple[Callable[..., object], Sequence[int]]] = []
         *operations, returned = block.operations
         for op in operations:
             steps.append((_function(op), [numbers[x] for x in op.operands]))
@@ -71,7 +71,7 @@ def _steps(name: str, count: int, element: str) -> list[tuple[Callable[..., Any]
     return steps
 
 
-def _function(op: Any) -> Callable[..., Any]:
+def _function(op: Any) -> Callable[..., object]:
     name = op.operation.name.removeprefix("stablehlo.")
     if name == "constant":
         number = np.array(op.attributes["value"]).reshape(())[()]

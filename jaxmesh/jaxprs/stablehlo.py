@@ -10,17 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src.interpreters import partial_eval
+from jax.sharding import NamedSharding
 
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 from jaxmesh.jaxprs.emit import call_jaxpr, emit_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.untyped import Params, lax
 
 _partial_eval: Any = partial_eval
 
 
-def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings: Sequence[Any]) -> Any:
+def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[object], out_shardings: Sequence[object]) -> Any:
     """Lowers a closed jaxpr to a StableHLO module without unused equations; needs no devices.
 
     XLA, too, drops unused constraints before it propagates shardings. The constants of the jaxpr are the module's
@@ -48,38 +50,39 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     return module.operation.clone().operation
 
 
-def stablehlo_text(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings: Sequence[Any], name: str) -> str:
+def stablehlo_text(
+    jaxpr: Jaxpr, in_shardings: Sequence[object], out_shardings: Sequence[NamedSharding | None], name: str
+) -> str:
     """Returns the StableHLO text of a closed jaxpr as JAX lowers it for any device, with source locations.
 
     The text has the arguments of the jaxpr alone: constants are operations. See `lower_to_stablehlo` for the arguments.
     """
 
-    def run(*args: Any) -> tuple[Any, ...]:
+    def run(*args: jax.Array) -> tuple[Any, ...]:
         return tuple(emit_jaxpr(jaxpr, args))
 
     run.__name__ = run.__qualname__ = name
     ins, outs = tuple(in_shardings), tuple(out_shardings)
-    jitted: Any = jax.jit(run, in_shardings=ins, out_shardings=outs, keep_unused=True)
+    jitted: object = jax.jit(run, in_shardings=ins, out_shardings=outs, keep_unused=True)
     return jitted.trace(*map(struct, jaxpr.in_avals)).lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
 
 
-_lax: Any = jax.lax
 EQUATION = "jaxmesh.equation"
 """The custom call that stands for an equation which JAX lowers to a call of a library, or for real devices alone."""
 _KEPT = LINALG | {"inspect_sharding", "rng_bit_generator"}
 
 
-def _largest(params: Mapping[str, Any], x: Any) -> Any:
+def _largest(params: Params, x: jax.Array) -> object:
     """Returns the exact largest elements, which an approximate search may return too."""
     dim = params["reduction_dimension"]
     moved = jnp.moveaxis(x, dim, -1)
-    values, indices = _lax.top_k(moved if params["is_max_k"] else -moved, params["k"])
+    values, indices = lax.top_k(moved if params["is_max_k"] else -moved, params["k"])
     values = values if params["is_max_k"] else -values
     return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim)
 
 
-def _sums_of_exponentials(params: Mapping[str, Any], x: Any) -> Any:
-    return _lax.associative_scan(jnp.logaddexp, x, reverse=params["reverse"], axis=params["axis"])
+def _sums_of_exponentials(params: Mapping[str, object], x: object) -> object:
+    return lax.associative_scan(jnp.logaddexp, x, reverse=params["reverse"], axis=params["axis"])
 
 
 _EXPANDED: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
@@ -88,7 +91,7 @@ _EXPANDED: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
 """Primitives that lower to ops without a meaning to a partitioner, and what they are computed by in their place."""
 
 
-def _expansion(eqn: Eqn) -> Callable[..., Any] | None:
+def _expansion(eqn: Eqn) -> Callable[..., object] | None:
     """Returns the function of the operands that is lowered in the place of an equation; None to lower the equation."""
     expanded = _EXPANDED.get(eqn.primitive.name)
     if expanded is None:
@@ -122,9 +125,9 @@ def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
     return walk.with_eqns(jaxpr, [keep(e) for e in body.eqns], body.outvars)
 
 
-def struct(aval: Any) -> jax.ShapeDtypeStruct:
+def struct(aval: Aval) -> jax.ShapeDtypeStruct:
     """Returns an argument for tracing of a type, with its sharding on Explicit axes."""
-    sharding: Any = getattr(aval, "sharding", None)
+    sharding = getattr(aval, "sharding", None)
     typed = sharding is not None and not sharding.mesh.empty
     return jax.ShapeDtypeStruct(
         aval.shape, aval.dtype, weak_type=bool(getattr(aval, "weak_type", False)), sharding=sharding if typed else None

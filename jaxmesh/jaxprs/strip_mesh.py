@@ -15,7 +15,7 @@ from jax.core import ShapedArray
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.emit import emit_eqn
 from jaxmesh.jaxprs.evaluate import read, splice_p
 from jaxmesh.jaxprs.primitives import RETYPES
@@ -97,30 +97,30 @@ class Mover:
             eqn = eqn.replace(params={k: self._sharding(v) if _of_mesh(v) else v for k, v in eqn.params.items()})
         return map_sub_jaxprs(eqn, self.jaxpr)
 
-    def type(self, aval: Any) -> Any:
+    def type(self, aval: object) -> Any:
         """Returns the type of a variable over the mesh."""
         known = self._types.get(id(aval))
         if known is None:
             known = self._types[id(aval)] = aval, self._moved_type(aval)
         return known[1]
 
-    def _moved_type(self, aval: Any) -> Any:
+    def _moved_type(self, aval: Aval) -> Aval:
         if not isinstance(aval, ShapedArray):
             return aval
         if self._mesh is None:
             return _plain_type(aval)
-        known: Any = aval
+        known = aval
         if known.sharding.mesh.manual_axes:
             return known.update(sharding=known.sharding.update(mesh=self._mesh))
         return known.update(sharding=NamedSharding(self._mesh, PartitionSpec(*[None] * len(known.shape))))
 
-    def _moved_context(self, eqn: Eqn) -> Any:
+    def _moved_context(self, eqn: Eqn) -> object:
         known = self._contexts.get(id(eqn.ctx))
         if known is None:
             known = self._contexts[id(eqn.ctx)] = eqn.ctx, walk.context_on(eqn, self._context)
         return known[1]
 
-    def _atom(self, atom: Any, swap: Mapping[Var, Atom]) -> Atom:
+    def _atom(self, atom: Atom, swap: Mapping[Var, Atom]) -> Atom:
         if isinstance(atom, compat.Literal):
             # The type of a number names no mesh.
             named = isinstance(atom.aval, ShapedArray) and not atom.aval.sharding.mesh.empty
@@ -131,11 +131,11 @@ class Mover:
         return None if self._mesh is None else NamedSharding(self._mesh, value.spec)
 
 
-def _plain_type(aval: Any) -> Any:
+def _plain_type(aval: Aval) -> Aval:
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def _of_mesh(value: Any) -> bool:
+def _of_mesh(value: object) -> bool:
     """Returns True for a sharding over the manual mesh, which is meaningless for a full value."""
     return isinstance(value, NamedSharding) and bool(value.mesh.abstract_mesh.manual_axes)
 
@@ -143,7 +143,7 @@ def _of_mesh(value: Any) -> bool:
 # --- splicing ---------------------------------------------------------------------------------------------------------
 
 
-def splice(body: Jaxpr, operands: Sequence[Any]) -> list[Any] | None:
+def splice(body: Jaxpr, operands: Sequence[jax.Array]) -> list[Any] | None:
     """Adds the equations of an open jaxpr to a typed trace, without a call of JAX for each of them.
 
     They stand for one equation until `evaluate.expand` writes them out; the trace must not be transformed before that.

@@ -10,8 +10,10 @@ import jax
 from jax import export
 from jax._src.export import _export
 
+from jaxmesh.jaxprs.untyped import PyTree
 
-def show_paths(tree: Any, parameters: Sequence[str] = ()) -> list[str]:
+
+def show_paths(tree: object, parameters: Sequence[str] = ()) -> list[str]:
     """Returns the path to each leaf of a tree definition as text.
 
     Args:
@@ -37,7 +39,7 @@ def show_path(path: Any, parameters: Sequence[str] = ()) -> str:
     return f"argument {name}{jax.tree_util.keystr(path[2:])}"
 
 
-def path_keys(tree: Any, parameters: Sequence[str] = ()) -> list[tuple[str, ...]]:
+def path_keys(tree: PyTree, parameters: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """Returns the path to each leaf of a tree definition, each key as text; `show_paths` describes the arguments.
 
     >>> import jax
@@ -55,7 +57,7 @@ def path_keys(tree: Any, parameters: Sequence[str] = ()) -> list[tuple[str, ...]
     return rows
 
 
-def parameter_names(fun: Callable[..., Any], count: int) -> tuple[str, ...]:
+def parameter_names(fun: Callable[..., object], count: int) -> tuple[str, ...]:
     """Returns the names of the parameters of a function that take `count` positional arguments; empty if unknown.
 
     >>> parameter_names(lambda x, *rest, scale=1: x, 3)
@@ -82,7 +84,9 @@ _registries: Any = _export
 _register: Any = export.register_pytree_node_serialization
 
 
-def register_reader(name: str, read: Callable[[bytes], Any], build: Callable[[Any, Sequence[Any]], Any]) -> None:
+def register_reader(
+    name: str, read: Callable[[bytes], object], build: Callable[[object, Sequence[object]], object]
+) -> None:
     """Registers, for nodes of a serialised name, the decoder of the auxiliary data and the constructor of a node."""
     # A placeholder for the type; its instances are never written.
     stand_in = type(name, (), {})

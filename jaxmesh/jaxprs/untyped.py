@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device as Device
+else:
+    Device = jax.Device
 
 jnp: Any = jax.numpy
 lax: Any = jax.lax
@@ -14,3 +20,7 @@ numpy: Any = np
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
 DType = np.dtype[Any]
+PyTree = Any
+"""Containers and leaves of any types, as JAX flattens them."""
+Params = Mapping[str, Any]
+"""The parameters of an equation."""

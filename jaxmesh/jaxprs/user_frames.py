@@ -49,11 +49,11 @@ def _keeps_packages() -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _chosen(traceback: Any, keeps_packages: bool) -> tuple[Frame | None, Frame | None]:
+def _chosen(traceback: object, keeps_packages: bool) -> tuple[Frame | None, Frame | None]:
     return choose(frames(traceback), keeps_packages)
 
 
-def nearest(traceback: Any, outer: Any = None) -> Any:
+def nearest(traceback: Any, outer: object = None) -> object:
     """Returns a traceback if it has a frame of the user's, else the traceback of its caller.
 
     `outer` is the traceback of the caller, by default of the equation whose body is traced now.
@@ -78,7 +78,7 @@ def _is_outside(file: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _frame(code: Any, instruction: int) -> Frame:
+def _frame(code: object, instruction: int) -> Frame:
     return _util.raw_frame_to_frame(code, instruction)
 
 
@@ -126,7 +126,7 @@ def caller_line() -> str:
 
 
 def _callers() -> Iterator[Frame]:
-    raw: Any = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    raw = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     while raw is not None:
         code, line = raw.f_code, raw.f_lineno
         if _is_outside(code.co_filename):
@@ -140,7 +140,7 @@ _cells: dict[str, str] = {}
 
 def name_of(file: str) -> str:
     """Returns the name of a file; for a cell of Jupyter `In[2]`."""
-    python: Any = sys.modules.get("IPython")
+    python: object = sys.modules.get("IPython")
     shell = None if python is None else python.get_ipython()
     named: Any = None if shell is None else shell.compile.format_code_name(file)
     if not named:

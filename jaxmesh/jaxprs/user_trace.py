@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 import jax
 from jax._src import core as core_lib, mesh as mesh_lib, sharding_impls, traceback_util
 from jax.sharding import AbstractMesh, Mesh
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, traced_as
+from jaxmesh.jaxprs.untyped import PyTree
 
 F = TypeVar("F", bound=Callable[..., Any])
 _util: Any = traceback_util
@@ -53,12 +55,12 @@ class FunctionTrace:
     """
 
     jaxpr: Jaxpr
-    out_tree: Any
-    in_shardings: tuple[Any, ...]
-    out_shardings: tuple[Any, ...]
+    out_tree: PyTreeDef
+    in_shardings: tuple[PyTree, ...]
+    out_shardings: tuple[PyTree, ...]
 
 
-def trace_plain(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionTrace | None:
+def trace_plain(jitted: object, args: Sequence[object], kwargs: Mapping[str, object]) -> FunctionTrace | None:
     """Traces a function of `jax.jit` as JAX does; returns None if it splits tensors by hand outside of mapped regions.
 
     Errors of the function are raised unchanged.
@@ -78,7 +80,7 @@ def trace_plain(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         raise
 
 
-def trace_function(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionTrace:
+def trace_function(jitted: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> FunctionTrace:
     """Traces a function of `jax.jit` for arguments, which may be types or values of a trace."""
     traced: Any = jitted.trace(*args, **kwargs)
     count, params = len(traced._consts), traced._params
@@ -86,36 +88,36 @@ def trace_function(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return FunctionTrace(_with_constants(traced.jaxpr, traced._consts), traced.out_tree, ins[count:], outs)
 
 
-def argument_shardings(shardings: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+def argument_shardings(shardings: object, args: Sequence[object]) -> tuple[Any, ...]:
     """Returns for each leaf of arguments the sharding that `jax.jit` reads from `in_shardings`; None for none.
 
     Raises:
       ValueError: as `jax.jit` does, the trees do not fit, or a dim does not divide.
     """
 
-    def nothing(*_: Any) -> tuple[()]:
+    def nothing(*_: object) -> tuple[()]:
         return ()
 
     return _resolved("in_shardings", jax.jit(nothing, in_shardings=shardings), args)
 
 
-def result_shardings(shardings: Any, results: Any) -> tuple[Any, ...]:
+def result_shardings(shardings: object, results: object) -> tuple[Any, ...]:
     """Returns for each leaf of results the sharding that `jax.jit` reads from `out_shardings`; None for none."""
 
-    def same(x: Any) -> Any:
+    def same(x: jax.Array) -> Any:
         return x
 
     return _resolved("out_shardings", jax.jit(same, out_shardings=shardings), (results,))
 
 
-def _resolved(name: str, jitted: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+def _resolved(name: str, jitted: Any, args: Sequence[object]) -> tuple[object, ...]:
     structs = jax.tree.map(_struct, tuple(args))
     with traced_as(None), jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
         return tuple(map(_given, jitted.trace(*structs)._params[name]))
 
 
-def _struct(x: Any) -> jax.ShapeDtypeStruct:
-    aval: Any = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+def _struct(x: object) -> jax.ShapeDtypeStruct:
+    aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
@@ -123,7 +125,7 @@ UNSPECIFIED: Any = sharding_impls.UNSPECIFIED
 """The default of `in_shardings` and `out_shardings`: None is a sharding that is left to the partitioner."""
 
 
-def _given(sharding: Any) -> Any:
+def _given(sharding: object) -> Any:
     return None if isinstance(sharding, _unspecified) else sharding
 
 

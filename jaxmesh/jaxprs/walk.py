@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Atom, Aval, ClosedJaxpr, Eqn, Jaxpr, Primitive, Var, retype, varying_axes
+from jaxmesh.jaxprs.untyped import Array, Params
 
 R = TypeVar("R")
 _ROW: Any = (tuple, list)
@@ -25,7 +26,7 @@ def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 
-def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
+def close(jaxpr: Jaxpr, consts: Sequence[jax.Array]) -> Jaxpr:
     """Returns the jaxpr with values for its constants."""
     return ClosedJaxpr(jaxpr, list(consts))
 
@@ -87,7 +88,7 @@ def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jax
     return close_like(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
 
 
-def _is_same(new: Sequence[Any], old: Sequence[Any]) -> bool:
+def _is_same(new: Sequence[Atom | Eqn], old: Sequence[Atom | Eqn]) -> bool:
     return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
 
 
@@ -126,14 +127,14 @@ def fresh_var(aval: Aval) -> Var:
     return _fresh(aval)
 
 
-def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: Eqn) -> Eqn:
+def new_eqn(prim: Any, invars: Sequence[Atom], params: Params, like: Eqn) -> Eqn:
     """Returns a single-result equation, typed by the primitive's rule, with source location and context of `like`."""
     with like.ctx.manager:
         aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
     return core.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
 
 
-def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
+def context_on(eqn: Eqn, mesh: AbstractMesh) -> object:
     """Returns the tracing context of an equation, with another mesh."""
     with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         return core.new_jaxpr_eqn([], [], eqn.primitive, {}, core.no_effects).ctx
@@ -203,7 +204,6 @@ def text(jaxpr: Jaxpr) -> str:
 
 # --- equal constants -------------------------------------------------------------------------------------------------
 
-Array = np.ndarray[Any, Any]
 _SAMPLE = 1024
 """Elements whose bytes tell most arrays apart, so that few are compared in whole."""
 _BLOCK = 1 << 20
@@ -264,7 +264,7 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     return dict(contexts[0].var_names)
 
 
-def _print_row(eqn: Any, context: Any, settings: Any) -> Any:
+def _print_row(eqn: Eqn, context: object, settings: object) -> object:
     eqn.params["contexts"][:] = [context]
     if eqn.params["eqn"] is not None:
         _core.pp_eqn(eqn.params["eqn"], context, settings)

@@ -19,15 +19,15 @@ from jax._src import core, custom_derivatives, linear_util
 from jax._src.lax.control_flow import conditionals, loops
 
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.jaxprs.compat import Axes, Eqn
+from jaxmesh.jaxprs.compat import Aval, Axes, Eqn
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.tracing_state import REGION, traced_as, tracing
+from jaxmesh.jaxprs.untyped import PyTree, lax
 
 _loops: Any = loops
 _conditionals: Any = conditionals
 _custom: Any = custom_derivatives
 _linear: Any = linear_util
-_lax: Any = jax.lax
 Retype = Callable[[Eqn, list[Any]], list[Any] | None]
 _VALUES: Any = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -50,19 +50,19 @@ def install(retype: Retype) -> None:
     _custom._flatten_bwd = _wrap(_custom._flatten_bwd, _flatten_bwd)
 
 
-def _wrap(original: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap(original: Callable[..., object], inside: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: object) -> PyTree:
         return inside(original, *args, **kwargs) if tracing() == REGION else original(*args, **kwargs)
 
     return call
 
 
-def _axes(avals: Iterable[Any]) -> list[Axes]:
+def _axes(avals: Iterable[object]) -> list[Axes]:
     return list(map(compat.varying_axes, avals))
 
 
-def _spread(x: Any, axes: Axes) -> Any:
+def _spread(x: object, axes: Axes) -> Any:
     """Casts an array or a number to a type that varies over at least `axes`; returns any other value."""
     if not isinstance(x, _VALUES) or not (missing := axes - compat.varying_axes(jax.typeof(x))):
         return x
@@ -72,7 +72,7 @@ def _spread(x: Any, axes: Axes) -> Any:
 # --- loops and branches ----------------------------------------------------------------------------------------------
 
 
-def _bind_flow(retype: Retype, primitive: Any, original: Any, *operands: Any, **params: Any) -> Any:
+def _bind_flow(retype: Retype, primitive: object, original: Any, *operands: object, **params: Any) -> object:
     """Binds a loop or a branch; types it again if its carry or results vary more than JAX's types of it."""
     eqn = core.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, core.no_effects)
     flow: Any = control_flow(eqn)
@@ -106,12 +106,12 @@ def _check_alike(original: Any, *args: Any) -> Any:
     return original(*rest, first, second)
 
 
-def _promote(original: Any, value: Any, given: Any, wanted: Any) -> Any:
+def _promote(original: Any, value: object, given: Aval, wanted: Aval) -> object:
     """Converts a weakly typed start of a carry if an iteration returns another element type."""
     return original(value, given, _like(wanted, given))
 
 
-def _like(aval: Any, other: Any) -> Any:
+def _like(aval: Aval, other: Any) -> Aval:
     """Returns a type that varies over the axes of another type; a type other than an array's is returned unchanged."""
     if not (compat.is_array_type(aval) and compat.is_array_type(other)):
         return aval
@@ -121,47 +121,47 @@ def _like(aval: Any, other: Any) -> Any:
 # --- custom rules ----------------------------------------------------------------------------------------------------
 
 
-def _call_rule(rule: Any, *args: Any) -> Any:
+def _call_rule(rule: Any, *args: object) -> object:
     """Calls a rule in a region: JAX calls it when it derives, maybe after the region was traced."""
     with traced_as(REGION):
         return rule(*args)
 
 
-def _call_jvp_rule(rule: Any, *args: Any) -> Any:
+def _call_jvp_rule(rule: object, *args: object) -> object:
     """Returns the results of a rule; their tangents vary as they do, also tangents that a rule creates as zeros."""
     pair = _call_rule(rule, *args)
-    if not isinstance(pair, (tuple, list)) or len(cast("list[Any]", pair)) != 2:
+    if not isinstance(pair, (tuple, list)) or len(cast("list[object]", pair)) != 2:
         # JAX reports the structure that it expects.
-        return cast("Any", pair)
-    primals, tangents = cast("list[Any]", pair)
+        return cast("object", pair)
+    primals, tangents = cast("list[object]", pair)
     if jax.tree.structure(primals) != jax.tree.structure(tangents):
-        return cast("Any", pair)
+        return cast("object", pair)
     return primals, jax.tree.map(_as_tangent, tangents, primals)
 
 
-def _as_tangent(x: Any, primal: Any) -> Any:
+def _as_tangent(x: object, primal: object) -> object:
     return _spread(x, compat.varying_axes(jax.typeof(primal)))
 
 
-def _call_backward_rule(rule: Any, arguments: Any, *args: Any) -> Any:
+def _call_backward_rule(rule: object, arguments: Any, *args: Any) -> object:
     """Returns the cotangents of a rule; the cotangent of an argument that devices share is the sum over the devices."""
     cotangents: Any = _call_rule(rule, *args)
-    if not isinstance(cotangents, (tuple, list)) or len(cast("list[Any]", cotangents)) != len(arguments):
+    if not isinstance(cotangents, (tuple, list)) or len(cast("list[object]", cotangents)) != len(arguments):
         # JAX reports the structure that it expects.
-        return cast("Any", cotangents)
-    rows = zip(cast("list[Any]", cotangents), arguments, strict=True)
+        return cast("object", cotangents)
+    rows = zip(cast("list[object]", cotangents), arguments, strict=True)
     return tuple(
         jax.tree.map(_as_cotangent, ct, kinds) if jax.tree.structure(ct) == jax.tree.structure(kinds) else ct
         for ct, kinds in rows
     )
 
 
-def _as_cotangent(x: Any, kind: Any) -> Any:
+def _as_cotangent(x: object, kind: object) -> object:
     axes = compat.varying_axes(kind)
     if not isinstance(x, _VALUES):
         return x
     shared = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in compat.varying_axes(jax.typeof(x)) - axes]
-    return _spread(_lax.psum(x, tuple(shared)) if shared else x, axes)
+    return _spread(lax.psum(x, tuple(shared)) if shared else x, axes)
 
 
 _in_region: Any = _linear.transformation2(_call_rule)
@@ -169,13 +169,13 @@ _jvp: Any = _linear.transformation2(_call_jvp_rule)
 _bwd: Any = _linear.transformation2(_call_backward_rule)
 
 
-def _flatten_rule(original: Any, rule: Any, *args: Any) -> Any:
+def _flatten_rule(original: Any, rule: object, *args: Any) -> object:
     return original(_in_region(rule), *args)
 
 
-def _flatten_jvp(original: Any, rule: Any, *args: Any) -> Any:
+def _flatten_jvp(original: Any, rule: object, *args: Any) -> object:
     return original(_jvp(rule), *args)
 
 
-def _flatten_bwd(original: Any, rule: Any, tree: Any, avals: Sequence[Any], *args: Any) -> Any:
+def _flatten_bwd(original: Any, rule: object, tree: PyTree, avals: Sequence[Aval], *args: Any) -> object:
     return original(_bwd(rule, jax.tree.unflatten(tree, avals)), tree, avals, *args)

@@ -72,7 +72,7 @@ class FlatBuilder(DefUse, ABC):
             self._types[key] = Type(plain(shape), np.dtype(dtype), tile=self.tile)
         return self._types[key]
 
-    def same(self, name: str, operands: Sequence[Value | None], /, **attrs: Any) -> Value:
+    def same(self, name: str, operands: Sequence[Value | None], /, **attrs: object) -> Value:
         """Appends an operation whose result has the type of its first operand."""
         first = operands[0]
         assert first is not None
@@ -155,6 +155,6 @@ class FlatBuilder(DefUse, ABC):
 def plain(value: object) -> Any:
     """Returns numbers as Python's own: JAX's parameters may hold NumPy's."""
     if isinstance(value, tuple):
-        return tuple(map(plain, cast("tuple[Any, ...]", value)))
+        return tuple(map(plain, cast("tuple[object, ...]", value)))
     number: Any = value
     return number.item() if isinstance(value, np.generic) else value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
@@ -163,9 +162,7 @@ class _SmallDims:
             return None
         follow = next((self.held[v][1] for v in op.used if v in self.held), ())
         order = order or (follow if follow and is_smaller(kind, follow) else ())
-        changed: dict[str, Any] = (
-            {"dimension": order.index(attributes["dimension"])} if name == "softmax" and order else {}
-        )
+        changed = {"dimension": order.index(attributes["dimension"])} if name == "softmax" and order else {}
         if not order or not (changed or name in ELEMENTWISE):
             return None
         operands = tuple([self.given(v, op.line, order) for v in op.used])

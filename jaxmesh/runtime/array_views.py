@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxmesh.errors import DeletedError
 
 
-def is_deleted(x: Any) -> bool:
+def is_deleted(x: object) -> bool:
     """Returns True for an array that was donated or deleted."""
     return isinstance(x, jax.Array) and not isinstance(x, Tracer) and x.is_deleted()
 
@@ -26,7 +26,7 @@ def check_alive(x: Any, op: str) -> None:
         )
 
 
-def view(stored: Any) -> Any:
+def view(stored: jax.Array) -> Any:
     """Returns a second array that shares the memory; donating or deleting either array leaves the other intact."""
     if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
         with jax.ensure_compile_time_eval():
@@ -35,7 +35,7 @@ def view(stored: Any) -> Any:
     return jax.make_array_from_single_device_arrays(stored.shape, stored.sharding, views, dtype=stored.dtype)
 
 
-def local_view(stored: Any, shape: tuple[int, ...]) -> Any:
+def local_view(stored: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Returns one device's stored shard in its local shape: the same memory, without a computation.
 
     The result is always a new array, because the caller may donate it.
@@ -45,5 +45,4 @@ def local_view(stored: Any, shape: tuple[int, ...]) -> Any:
         if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
             return jax.numpy.copy(stored).reshape(shape)
         (device,) = stored.devices()
-        array: Any = jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)
-    return array
+        return jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)

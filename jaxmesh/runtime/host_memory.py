@@ -15,13 +15,14 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
-Array = np.ndarray[Any, Any]
+from jaxmesh.jaxprs.untyped import Array, DType
+
 Pair = tuple[Array, Array]
 """Destination and source, of the same shape and dtype."""
 
@@ -44,7 +45,7 @@ _BLOCK = 1 << 20
 """The number of bytes that all arrays together advance by, so that shared lines stay in a core's cache."""
 
 
-def memory(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+def memory(shape: Sequence[int], dtype: DType) -> Array:
     """Returns new, uninitialised memory that XLA can use in place."""
     count = math.prod(shape) * dtype.itemsize
     alignment = _PAGE if count >= _LARGE else ALIGNED

@@ -38,7 +38,7 @@ from jaxmesh.runtime.progress import progress
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_leaves: Any = jax.tree.leaves
+_leaves = jax.tree.leaves
 
 
 MOST_RUNNING = 24
@@ -115,12 +115,12 @@ class _NewCall:
         out, self.known = run_new(self._jitted, args, kwargs)
         return out
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, *args: Any, **kwargs: object) -> Any:
         """Traces the function."""
         return self._jitted.trace(*args, **kwargs)
 
 
-def launch_new(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any], keeps: bool) -> tuple[Any, Any]:
+def launch_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, Any], keeps: bool) -> tuple[object, object]:
     """Launches a function; returns its results, and how `Dispatch` runs it again, if it is kept."""
     if not keeps or is_transforming() or is_jit_disabled():
         return launch(jitted, *args, **kwargs), None
@@ -153,7 +153,7 @@ class Dispatch:
                 check_alive(x, "an argument")
         return launch(self.known, *args, **kwargs)
 
-    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _run_new(self, *args: object, **kwargs: object) -> tuple[object, object]:
         with _outside_of_launch():
             out, known = self._new(*args, **kwargs)
         if known is not None and device_count(known) > 1:
@@ -179,7 +179,7 @@ def _outside_of_launch() -> Generator[None]:
         started.depth = 1
 
 
-def _launch_now(run: Callable[..., R], traces: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
+def _launch_now(run: Callable[..., R], traces: bool, args: Sequence[object], kwargs: Mapping[str, object]) -> R:
     started = _started
     with started.lock:
         if started.by is not _here.name:

@@ -18,16 +18,16 @@ import zlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, RecordingError
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.validate import regular_file
 
-Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
 _PIECE = 1 << 20
 """The bytes that are read, and the elements that are drawn, at a time."""
@@ -45,12 +45,12 @@ def random_array(rng: np.random.Generator, struct: jax.ShapeDtypeStruct) -> Arra
     return array
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
     if dtype == jnp.bool_:
         return rng.integers(0, 2, shape)
     if jnp.issubdtype(dtype, jnp.integer):
         return rng.integers(0, min(10, int(jnp.iinfo(dtype).max) + 1), shape)
-    values: Any = rng.standard_normal(shape, np.float32)
+    values = rng.standard_normal(shape, np.float32)
     # The exponent-only dtype is unsigned.
     return np.abs(values) if dtype.name == "float8_e8m0fnu" else values
 
@@ -75,7 +75,7 @@ class Arrays:
         with self._archive.open(self._infos[name]) as file:
             shape, fortran, dtype, size = self._header(name, file)
             data = bytearray(file.read(size))
-        array: Any = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
+        array: object = np.frombuffer(data, dtype) if size else np.zeros(math.prod(shape), dtype)
         return array.reshape(shape, order="F" if fortran else "C")
 
     def check(self, name: str) -> StoredArray:
@@ -86,10 +86,10 @@ class Arrays:
                 pass
         return StoredArray(self, name, shape, dtype)
 
-    def _header(self, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    def _header(self, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, DType, int]:
         """Reads a header; returns the shape, True for column-major order, the dtype, and the bytes of the elements."""
         version = np.lib.format.read_magic(file)
-        read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
         if dtype.kind not in "biufcVU" or dtype.names or dtype.subdtype or dtype.char in "gG":
             raise ValueError(f"{name} has elements of {dtype}, which is not a dtype of numbers")
@@ -106,14 +106,14 @@ class StoredArray:
     arrays: Arrays | Spool
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
     @property
     def nbytes(self) -> int:
         """The bytes of the elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def view(self, dtype: np.dtype[Any]) -> StoredArray:
+    def view(self, dtype: DType) -> StoredArray:
         """Returns the array with its bits as another dtype of the same width."""
         if dtype.itemsize != self.dtype.itemsize:
             raise ValueError(f"{self.name} has elements of {self.dtype}, which are not of the width of {dtype}")
@@ -121,7 +121,7 @@ class StoredArray:
 
     def read(self) -> Array:
         """Reads the elements."""
-        array: Any = self.arrays[self.name].view(self.dtype)
+        array: object = self.arrays[self.name].view(self.dtype)
         return array if array.shape == self.shape else np.broadcast_to(array, self.shape)
 
 
@@ -134,7 +134,7 @@ class Spool:
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
-        self._held, self._places = 0, dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]]()
+        self._held, self._places = 0, dict[str, tuple[int, tuple[int, ...], DType]]()
 
     def add(self, array: Array) -> Array | StoredArray:
         """Returns the array, or a reference to its elements in the file.

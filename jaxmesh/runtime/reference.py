@@ -20,10 +20,11 @@ import numpy as np
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import evaluate, source_locations, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal, off_explicit_axes
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, off_explicit_axes
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.runtime.reference_collectives import COLLECTIVE_RULES, run_collective
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
@@ -78,10 +79,10 @@ def run_steps(
     program: Jaxpr,
     inputs: Sequence[Residency],
     mesh: Mapping[str, int],
-    args: Sequence[Any],
+    args: Sequence[Array],
     rules: Mapping[str, Transfer],
     bind: Callable[[Eqn, Sequence[Any]], list[Any]] = evaluate.bind,
-) -> Generator[tuple[Any, Value]]:
+) -> Generator[tuple[object, Value]]:
     """Runs a closed jaxpr as `run_reference` does; yields each variable with its value, in order.
 
     The arguments come first. `bind` evaluates an equation on one device. A value is freed after its last use, so that a
@@ -104,10 +105,10 @@ def run_again(
     known: Mapping[Any, Value],
     replaced: Mapping[Any, Value],
     rules: Mapping[str, Transfer],
-    bind: Callable[[Eqn, Sequence[Any]], list[Any]],
+    bind: Callable[[Eqn, Sequence[object]], list[object]],
     is_needed: Callable[[Eqn], bool],
     is_same: Callable[[Value, Value], bool],
-) -> dict[Any, Value]:
+) -> dict[object, Value]:
     """Runs a closed jaxpr again with other values of some variables; returns the variables whose values change.
 
     `known` has the values of a run of `run_steps`. Only equations that read a changed value are performed, if
@@ -132,14 +133,14 @@ def _entered(argument: Any, residency: Residency) -> Value:
     return Shards(argument) if residency is DEVICE else off_explicit_axes(argument)
 
 
-def _own(x: Any) -> Any:
+def _own(x: jax.Array) -> Array:
     """Returns a copy of a result, which may share the memory of an argument or of another device."""
-    value: Any = np_or_keys(jnp.asarray(x))
-    array: Any = value
+    value = np_or_keys(jnp.asarray(x))
+    array = value
     return value.copy() if isinstance(array, np.ndarray) else value
 
 
-def np_or_keys(x: Any) -> Any:
+def np_or_keys(x: jax.Array) -> Any:
     """Converts an array to NumPy; random keys, which NumPy does not support, stay JAX arrays."""
     return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
 
@@ -162,7 +163,7 @@ class _MeshInterpreter:
     def body(self, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]) -> list[Value]:
         """Runs one body on the active devices, in lock step."""
         opened = walk.open_jaxpr(jaxpr)
-        env: dict[Any, Value] = {**walk.constants(jaxpr), **dict(zip(opened.invars, args, strict=True))}
+        env: dict[object, Value] = {**walk.constants(jaxpr), **dict(zip(opened.invars, args, strict=True))}
         for eqn, results in self.steps(opened, env, active):
             self.observer.observe(eqn, results, active)
         return [_read(env, a) for a in opened.outvars]
@@ -216,7 +217,7 @@ class _MeshInterpreter:
         with evaluate.at_source_of(eqn):
             if not any(isinstance(x, Shards) for x in operands):
                 return self.bind(plain, operands)
-            results: dict[Any, list[Any]] = {}
+            results: dict[object, list[object]] = {}
             by_device: dict[Coordinate, list[Any]] = {}
             for c in active:
                 arguments = [self.at(x, c) for x in operands]
@@ -278,7 +279,7 @@ class _MeshInterpreter:
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, np.shape(first))
         distributed = itertools.product(*map(range, resolved.landing.shape))
         pairs = zip(distributed, resolved.landing.coordinates(), strict=True)
-        pieces: dict[Coordinate, Any] = {p: np_or_keys(jnp.asarray(shards[c])) for p, c in pairs}
+        pieces: dict[Coordinate, object] = {p: np_or_keys(jnp.asarray(shards[c])) for p, c in pairs}
         # Join the last distribution axis first; each step removes one axis.
         for dim in reversed(resolved.dims):
             heads = dict.fromkeys(p[:-1] for p in pieces)
@@ -352,7 +353,7 @@ _RULES: Mapping[str, Callable[[_MeshInterpreter, Eqn, list[Value], list[Coordina
 }
 
 
-def _read(env: Mapping[Any, Value], atom: Any) -> Value:
+def _read(env: Mapping[object, Value], atom: Atom) -> Value:
     """Returns the value of an operand; a literal of a Python number has the literal's dtype, not NumPy's default."""
     if not isinstance(atom, Literal):
         return env[atom]

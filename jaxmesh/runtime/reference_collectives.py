@@ -18,18 +18,18 @@ Rule = Callable[[list[Any], Params], Sequence[Any]]
 
 def run_collective(
     name: str, shards: Mapping[Coordinate, Any], axis: Mapping[str, int], sizes: Sequence[int], params: Params
-) -> dict[Coordinate, Any]:
+) -> dict[Coordinate, object]:
     """Returns the results of a collective by coordinate; in a branch, only of the active devices.
 
     Raises:
       UnsupportedError: only some devices of a group are active.
     """
-    value: Any = params.get("axes", params.get("axis_name"))
+    value = params.get("axes", params.get("axis_name"))
     names = list(cast("Iterable[str]", value)) if isinstance(value, (tuple, list, frozenset)) else [value]
     if name == "ppermute":
         # Devices are numbered in mesh order, independent of the order of the names (JAX 0.12 accepts only mesh order).
         names.sort(key=lambda n: axis[n])
-    out: dict[Coordinate, Any] = {}
+    out: dict[Coordinate, object] = {}
     for group in _groups([axis[n] for n in names], sizes, params):
         here = sum(c in shards for c in group)
         if here == len(group):
@@ -71,13 +71,13 @@ def _reduce_scatter(arrays: list[Any], params: Params) -> list[Any]:
     return pieces if params["tiled"] else [p.squeeze(dim) for p in pieces]
 
 
-def _all_to_all(arrays: list[Any], params: Params) -> list[Any]:
+def _all_to_all(arrays: list[Any], params: Params) -> list[object]:
     # JAX expresses the untiled form by this form and reshapes around it.
     pieces = [np.split(array, len(arrays), params["split_axis"]) for array in arrays]
     return [np.concatenate(column, params["concat_axis"]) for column in zip(*pieces, strict=True)]
 
 
-def _ppermute(arrays: list[Any], params: Params) -> list[Any]:
+def _ppermute(arrays: list[Any], params: Params) -> list[object]:
     out = [np.zeros_like(array) for array in arrays]
     for source, target in params["perm"]:
         out[target] = arrays[source]

@@ -265,7 +265,7 @@ def _rules_run_outside(eqn: Eqn) -> bool:
 
 
 def _derivative(eqn: Eqn) -> list[Any]:
-    def primal(*xs: Any) -> list[Any]:
+    def primal(*xs: object) -> list[Any]:
         return evaluate.bind(eqn, xs)
 
     api: Any = jax

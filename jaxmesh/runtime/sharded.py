@@ -32,7 +32,7 @@ Inside = Callable[[Any], Any]
 def execute(
     plan: Plan,
     mesh: Mesh | AbstractMesh,
-    args: Sequence[Any],
+    args: Sequence[object],
     out_specs: Sequence[PartitionSpec] | None = None,
     in_specs: Sequence[PartitionSpec | None] | None = None,
     kept: Sequence[PartitionSpec | None] = (),
@@ -59,7 +59,7 @@ def execute(
     specs = [s if k is None else k for s, k in zip(specs, kept, strict=True)]
     shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in specs]
 
-    def run(*xs: Any) -> list[Any]:
+    def run(*xs: object) -> list[Any]:
         return _execute_whole(plan, auto, _store_all(xs, specs_in, auto), kept)
 
     api: Any = jax.sharding
@@ -67,12 +67,14 @@ def execute(
     return run(*[jnp.asarray(x) for x in args])
 
 
-def _constrain(y: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+def _constrain(y: jax.Array, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> jax.Array:
     """Returns a full result in its sharding; aggregates of axes in another order than the mesh's reshape it."""
     return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
 
 
-def _store_all(args: Sequence[Any], specs: Sequence[PartitionSpec | None], mesh: Mesh | AbstractMesh) -> Sequence[Any]:
+def _store_all(
+    args: Sequence[object], specs: Sequence[PartitionSpec | None], mesh: Mesh | AbstractMesh
+) -> Sequence[Any]:
     """Returns arguments in the stored form of tensors on the devices; `specs` are those of arrays passed whole."""
     return [x if s is None else store_array(x, s, mesh) for x, s in zip(args, specs, strict=True)]
 
@@ -90,7 +92,7 @@ def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
 
 
 def _execute_whole(
-    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any], kept: Sequence[PartitionSpec | None]
+    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[jax.Array], kept: Sequence[PartitionSpec | None]
 ) -> list[Any]:
     outs = _execute(plan, mesh, args)
     return [y if s is None else _whole_array(y, s, mesh) for y, s in zip(outs, kept, strict=True)]
@@ -125,7 +127,7 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
     body = walk.open_jaxpr(plan.jaxpr)
     exits = {e.outvars[0]: _Mapped(plan, r, mesh).aggregate_spec(e) for r in plan.regions for e in r.exits}
 
-    def spec(atom: Any) -> PartitionSpec:
+    def spec(atom: Atom) -> PartitionSpec:
         if isinstance(atom, compat.Literal):
             return PartitionSpec()
         if plan.residencies[atom] is DEVICE:
@@ -140,9 +142,9 @@ def _varying_axes(var: Any, names: Sequence[str]) -> list[str]:
     return [n for n in names if n in varying]
 
 
-def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[Any]:
+def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[jax.Array]) -> list[Any]:
     body = walk.open_jaxpr(plan.jaxpr)
-    env: dict[Var, Any] = dict(zip(body.constvars, map(evaluate.strip_type, plan.jaxpr.consts), strict=True))
+    env: dict[Var, object] = dict(zip(body.constvars, map(evaluate.strip_type, plan.jaxpr.consts), strict=True))
     env.update(zip(body.invars, args, strict=True))
     for region in plan.regions:
         if region.mapped:
@@ -153,14 +155,14 @@ def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list
 
 
 def _eval_outside(
-    eqns: Sequence[Eqn], env: dict[Var, Any], residency: ResidencyMap, mesh: Mesh | AbstractMesh | None = None
+    eqns: Sequence[Eqn], env: dict[Var, object], residency: ResidencyMap, mesh: Mesh | AbstractMesh | None = None
 ) -> None:
     for eqn in keep_rows(clamp_starts(eqns)):
         moves = not PRIMITIVES.isdisjoint(_held(eqn))
         evaluate.eval_eqns([_on_host(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
 
 
-def _held(eqn: Eqn) -> set[Any]:
+def _held(eqn: Eqn) -> set[object]:
     return {e.primitive for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)}
 
 
@@ -214,7 +216,7 @@ class _Mapped:
         entries = [self._entry(v) for v in reads]
         exits = [self._exit_aggregate(e) for e in region.exits] + [self._exit(v) for v in region.writes]
 
-        def body(*args: Any) -> list[Any]:
+        def body(*args: object) -> list[Any]:
             local: dict[Var, Any] = {v: self._create_empty(v) for v in empty}
             for var, (_, _, enter), arg in zip(reads, entries, args, strict=True):
                 local[var] = enter(arg)
@@ -228,7 +230,7 @@ class _Mapped:
         for var, (_, _, finish), result in zip(keys, exits, results, strict=True):
             env[var] = finish(result)
 
-    def _create_empty(self, var: Atom) -> Any:
+    def _create_empty(self, var: Atom) -> object:
         """Returns an array without elements, typed as the variable."""
         varying = _varying_axes(var, self.names)
         x = jnp.zeros(var.aval.shape, var.aval.dtype)

@@ -19,6 +19,7 @@ from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError, MeshM
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.compat import context_devices
 from jaxmesh.jaxprs.tracing_state import set_within
+from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.validate import as_devices, as_tuple, quote
 
 AnyMesh = Mesh | AbstractMesh
@@ -57,7 +58,7 @@ def _processes() -> int:
 
 
 def _cpu_devices() -> list[Any]:
-    return cast("list[Any]", jax.local_devices(backend="cpu"))
+    return cast("list[Device]", jax.local_devices(backend="cpu"))
 
 
 class _Emulated(Sequence[Any]):
@@ -81,7 +82,7 @@ class _Emulated(Sequence[Any]):
         return self._read()[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._read() == list(cast("Sequence[Any]", other))
+        return isinstance(other, Sequence) and self._read() == list(cast("Sequence[object]", other))
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
@@ -157,7 +158,7 @@ def make_mesh(
     axis_names: Sequence[str] | None = None,
     *,
     axis_types: tuple[AxisType, ...] | None = None,
-    devices: Sequence[Any] | None = None,
+    devices: Sequence[object] | None = None,
 ) -> Mesh:
     """Returns a `jax.sharding.Mesh`, row-major over the devices; emulates devices on the CPU if the machine has too
     few.
@@ -202,7 +203,7 @@ def make_mesh(
     return Mesh(np.array(devices[:count]).reshape(shape), names, axis_types=axis_types)
 
 
-def _check_devices(devices: Any) -> Sequence[Any]:
+def _check_devices(devices: object) -> Sequence[Any]:
     """Checks the devices of a mesh; the devices of `emulate` are read only when the mesh is created."""
     if isinstance(devices, _Emulated):
         return devices
@@ -221,16 +222,16 @@ def _default_devices(count: int) -> Sequence[Any]:
         if free and _config.jax_num_cpu_devices < count:
             # Harmless for an accelerator as the default backend: only its CPU side gets more devices.
             _config.update("jax_num_cpu_devices", count)
-        devices = cast("list[Any]", jax.devices())
+        devices = cast("list[Device]", jax.devices())
     if jax.process_count() > 1:
         return _devices_of_all(count, devices)
     return devices if len(devices) >= count else emulate(count)
 
 
-def _devices_of_all(count: int, devices: list[Any]) -> Sequence[Any]:
+def _devices_of_all(count: int, devices: list[Device]) -> Sequence[object]:
     """Returns the devices of several processes; raises an error if a process lacks a device in the mesh."""
     if len(devices) < count:
-        devices = cast("list[Any]", jax.devices("cpu"))
+        devices = cast("list[Device]", jax.devices("cpu"))
     if len(devices) < count:
         local = jax.local_device_count()
         raise DeviceCountError(
@@ -284,7 +285,7 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
     return mesh
 
 
-def check_axis_names(names: Iterable[Any]) -> None:
+def check_axis_names(names: Iterable[object]) -> None:
     """Checks the names of axes: XLA ends the process for some (JAX 0.10.2), or loses a sharding (JAX 0.12.0.1)."""
     for name in names:
         if isinstance(name, str) and not (name.isascii() and name.isprintable() and not set(name) & set("\"'\\")):

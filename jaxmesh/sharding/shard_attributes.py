@@ -9,12 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from jax.sharding import PartitionSpec
 
 from jaxmesh.errors import SpecError, VerifyError
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshMapperConfig,
@@ -301,9 +302,7 @@ def position_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence
     return position
 
 
-def join_shards(
-    shards: Mapping[tuple[int, ...], np.ndarray[Any, Any]], spec: PartitionSpec, sizes: Mapping[str, int]
-) -> np.ndarray[Any, Any]:
+def join_shards(shards: Mapping[tuple[int, ...], Array], spec: PartitionSpec, sizes: Mapping[str, int]) -> Array:
     """Returns the full array of shards by mesh coordinate; of equal copies the first device's.
 
     >>> join_shards({(0,): np.zeros(1), (1,): np.ones(1)}, PartitionSpec("x"), {"x": 2})

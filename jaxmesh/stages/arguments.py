@@ -23,7 +23,9 @@ from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, Unsu
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, lru_cached
+from jaxmesh.jaxprs.compat import Aval
 from jaxmesh.jaxprs.trees import show_path
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.sharded import plain_mesh, store_array
@@ -33,12 +35,11 @@ from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.tensor.transfers import canonical
 from jaxmesh.validate import quote
 
-_tree: Any = jax.tree
 _DEEPEST = 500
 """The levels of lists, tuples and dicts that the arguments of a call may have."""
 
 
-def _check_depth(tree: Any) -> None:
+def _check_depth(tree: object) -> None:
     """Checks that a tree ends: an endless one takes jaxlib to the limit of calls, where the process stays."""
     rest = [(tree, 0)]
     while rest:
@@ -49,15 +50,19 @@ def _check_depth(tree: Any) -> None:
                 "arrays in fewer levels."
             )
         if isinstance(node, (list, tuple, dict)):
-            entries = cast("dict[Any, Any]", node).values() if isinstance(node, dict) else cast("list[Any]", node)
+            entries = (
+                cast("dict[object, object]", node).values() if isinstance(node, dict) else cast("list[object]", node)
+            )
             rest += [(entry, depth + 1) for entry in entries]
 
 
-def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
+def flatten(tree: object) -> tuple[list[Any], Any, list[Any]]:
     """Returns the leaves of a tree of arguments, its structure, and the key path to each leaf."""
     _check_depth(tree)
     try:
-        paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
+        paths, treedef = cast(
+            "tuple[list[tuple[object, object]], object]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor)
+        )
     except ValueError as error:
         raise ArgumentTypeError(f"arguments cannot be ordered: {error} Use dict keys of one type.") from None
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
@@ -66,7 +71,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
 # --- checks against a signature --------------------------------------------------------------------------------------
 
 
-def argument_of(leaf: Any, what: str, mesh: AnyMesh) -> Argument:
+def argument_of(leaf: object, what: str, mesh: AnyMesh) -> Argument:
     """Returns the type of one leaf of a call, an array or a tensor, as an argument of a program over `mesh`."""
     if not isinstance(leaf, MeshTensor):
         return Argument(abstract(leaf, what), None)
@@ -83,7 +88,9 @@ def argument_of(leaf: Any, what: str, mesh: AnyMesh) -> Argument:
     return Argument(abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.data.dtype), what), leaf.varying)
 
 
-def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any], *, types: bool = False) -> list[Any]:
+def check_call(
+    boundary: Boundary, args: Sequence[object], kwargs: dict[str, object], *, types: bool = False
+) -> list[Any]:
     """Returns the flat arguments of a call of a program, checked against the tree and the types it was traced for.
 
     With `types`, the arguments are types alone.
@@ -122,7 +129,7 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any], 
     return leaves
 
 
-def _check_whole(leaf: Any, want: Argument, what: str) -> None:
+def _check_whole(leaf: object, want: Argument, what: str) -> None:
     """Checks the type of a whole array that becomes a tensor on the devices."""
     assert want.sharding is not None
     got = abstract(leaf, what)
@@ -133,7 +140,7 @@ def _check_whole(leaf: Any, want: Argument, what: str) -> None:
         )
 
 
-def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
+def _on_the_mesh(leaf: object, want: Argument, what: str) -> MeshTensor:
     """Returns a whole array as the tensor on the devices that a program takes; one on the host is put there."""
     assert want.sharding is not None
     if isinstance(leaf, jax.Array) and leaf.committed and not leaf.sharding.is_equivalent_to(want.sharding, leaf.ndim):
@@ -146,7 +153,7 @@ def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
     return as_tensor(jax.device_put(leaf, want.sharding), want.sharding)
 
 
-def as_tensor(x: Any, sharding: NamedSharding) -> MeshTensor:
+def as_tensor(x: jax.Array, sharding: NamedSharding) -> MeshTensor:
     """Returns an array on a mesh with devices as a tensor of its shards."""
     mesh, rank = sharding.mesh, x.ndim
     assert isinstance(mesh, Mesh)
@@ -162,13 +169,13 @@ def _storer(sharding: NamedSharding, rank: int) -> Any:
     """Returns the function that converts an array on the mesh to the form of stored tensors."""
     mesh = plain_mesh(sharding.mesh)
 
-    def store(x: Any) -> Any:
+    def store(x: object) -> object:
         return store_array(x, sharding.spec, mesh)
 
     return jax.jit(store)
 
 
-def check_has_values(leaf: Any, what: str) -> None:
+def check_has_values(leaf: object, what: str) -> None:
     """Checks that an argument of a call is not a type alone."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         raise ArgumentTypeError(
@@ -177,7 +184,7 @@ def check_has_values(leaf: Any, what: str) -> None:
         )
 
 
-def check_devices(leaf: Any, what: str, mesh: AnyMesh | None) -> None:
+def check_devices(leaf: object, what: str, mesh: AnyMesh | None) -> None:
     """Checks that an array that is committed to devices is on all devices of the mesh and on no others."""
     if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or not leaf.committed or not isinstance(mesh, Mesh):
         return
@@ -235,7 +242,7 @@ def _spreader(rank: int, got: tuple[str, ...], wanted: tuple[str, ...], sharding
 
 def check_leaf(leaf: Any, what: str) -> None:
     """Checks that a leaf of a call can be passed to a program: it is alive, no masked array, and of a dtype of JAX."""
-    array: Any = leaf
+    array = leaf
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentTypeError(
             f"{what} is a masked array {leaf.dtype}{list(leaf.shape)}, but programs know no masks; pass "
@@ -246,7 +253,7 @@ def check_leaf(leaf: Any, what: str) -> None:
     check_alive(leaf.data if isinstance(leaf, MeshTensor) else leaf, what)
 
 
-def prepare_leaf(leaf: Any) -> Any:
+def prepare_leaf(leaf: Any) -> object:
     """Returns one leaf of a call in the form that a compiled program takes: a copy of a NumPy array."""
     if isinstance(leaf, MeshTensor):
         return leaf.unshared_data()
@@ -254,22 +261,24 @@ def prepare_leaf(leaf: Any) -> Any:
     return leaf.copy() if isinstance(array, np.ndarray) else leaf
 
 
-def prepare_tree(tree: Any) -> Any:
+def prepare_tree(tree: PyTree) -> PyTree:
     """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy."""
-    leaves, structure = cast("tuple[list[Any], Any]", _tree.flatten(tree))
+    leaves, structure = cast("tuple[list[Any], Any]", jax.tree.flatten(tree))
     kinds = {*map(type, leaves)}
     if kinds == {np.ndarray}:
         for dtype in {*map(operator.attrgetter("dtype"), leaves)}:
             canonical(dtype, "an argument")
-        return _tree.unflatten(structure, map(np.ndarray.copy, leaves))
+        return jax.tree.unflatten(structure, map(np.ndarray.copy, leaves))
     for leaf in leaves:
         # Nearly every leaf of nearly every call is a JAX array, which needs one check.
         if not (type(leaf) is ARRAY and not leaf.is_deleted()):
             check_leaf(leaf, "an argument")
-    return _tree.map(prepare_leaf, tree) if any(issubclass(k, np.ndarray) for k in kinds) else tree
+    return jax.tree.map(prepare_leaf, tree) if any(issubclass(k, np.ndarray) for k in kinds) else tree
 
 
-def check_donated(leaves: Sequence[Any], donated: Sequence[int], paths: Sequence[Any], names: Sequence[str]) -> None:
+def check_donated(
+    leaves: Sequence[object], donated: Sequence[int], paths: Sequence[object], names: Sequence[str]
+) -> None:
     """Checks that no leaf of a call that is donated, by its number, is another leaf too; `names` are of parameters."""
     # Tensors that share an array are two arrays from here on.
     arrays = [leaf.unshared_data() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
@@ -285,13 +294,13 @@ def check_donated(leaves: Sequence[Any], donated: Sequence[int], paths: Sequence
             )
 
 
-def whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
+def whole_spec(x: jax.Array, argument: Argument) -> PartitionSpec | None:
     """Returns the spec of an array on the mesh that is passed whole; None if it is stored as a tensor already."""
     whole = argument.sharding is not None and argument.varying and x.ndim == len(argument.aval.shape)
     return argument.sharding.spec if whole and argument.sharding is not None else None
 
 
-def wrap_result(x: Any, aval: Any, residency: Any, mesh: AnyMesh) -> Any:
+def wrap_result(x: jax.Array, aval: Aval, residency: object, mesh: AnyMesh) -> object:
     """Returns a result as a `MeshTensor` if it stays on the devices."""
     if residency is not DEVICE:
         return x

@@ -45,7 +45,7 @@ class Checks:
         # With None, differences stay pending until a `check_replication` block ends.
         self.collector, self._calls, self._proven = collector, calls, proven
 
-    def note_arguments(self, leaves: Sequence[Any]) -> None:
+    def note_arguments(self, leaves: Sequence[object]) -> None:
         """Notes arguments that are declared equal along some axes, before the function is traced."""
         if self._calls is not None and any(isinstance(x, MeshTensor) and _has_claim(x.varying, x.mesh) for x in leaves):
             self._calls.note_claim(arguments=True)
@@ -103,7 +103,7 @@ class CheckedCalls:
                 if restart.of is not self:
                     raise
 
-    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], keeps: bool) -> tuple[Any, Any]:
+    def _call(self, args: Sequence[Any], kwargs: Mapping[str, object], keeps: bool) -> tuple[Any, Any]:
         if not self._claims:
             # Copies of arguments are compared at every call.
             return launch_new(self._compiled_for("proven"), args, kwargs, keeps and not self._here.checks_arguments)
@@ -113,7 +113,7 @@ class CheckedCalls:
             run = self._compiled_for("now")
             return raise_differences(self._collector, lambda: launch(run, *args, **kwargs)), None
 
-    def _compiled_for(self, way: str) -> Callable[..., Any]:
+    def _compiled_for(self, way: str) -> Callable[..., object]:
         key = way, unkeyed_settings()
         if key not in self._functions:
             collector = self._collector if way == "now" else None
@@ -121,7 +121,7 @@ class CheckedCalls:
         return self._functions[key]
 
 
-def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
+def raise_differences(collector: Collector, run: Callable[[], object]) -> object:
     """Returns what `run` returns, after the devices are done; raises if the collector got copies that differ."""
     with collector.listening() as found:
         out = run()
@@ -130,7 +130,7 @@ def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
     return out
 
 
-def check_arguments(tree: Any, parameters: Sequence[str]) -> None:
+def check_arguments(tree: object, parameters: Sequence[str]) -> None:
     """Compares the copies of every tensor that is declared equal along some axes, unless they are known to be."""
     for path, leaf in _jax.tree.flatten_with_path(tree, is_leaf=is_tensor)[0]:
         check_tensor(leaf, show_path(path, parameters))
@@ -139,11 +139,11 @@ def check_arguments(tree: Any, parameters: Sequence[str]) -> None:
 # --- shard_map with check_vma=False ----------------------------------------------------------------------------------
 
 
-def check_results(f: Callable[..., Any], out_specs: Any, collector: Collector | None) -> Callable[..., Any]:
+def check_results(f: Callable[..., object], out_specs: object, collector: Collector | None) -> Callable[..., object]:
     """Returns the function of the shards with its results checked along every axis that their spec leaves out."""
 
     @functools.wraps(f)
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: object, **kwargs: object) -> Any:
         out = f(*args, **kwargs)
         try:
             specs = jax.tree.broadcast(out_specs, out, is_leaf=_is_spec)
@@ -153,7 +153,7 @@ def check_results(f: Callable[..., Any], out_specs: Any, collector: Collector | 
         rows, tree = _jax.tree.flatten_with_path(out)
         leaves = _jax.tree.leaves(specs, is_leaf=_is_spec)
         name, line = getattr(f, "__name__", "the function"), caller_line()
-        results: list[Any] = []
+        results: list[object] = []
         for number, ((path, leaf), spec) in enumerate(zip(rows, leaves, strict=True)):
             what = f"result{jax.tree_util.keystr(path)} of {name} (out_spec {spec}, check_vma=False)"
             results.append(_check_result(leaf, spec, number, what, line, collector))
@@ -162,11 +162,11 @@ def check_results(f: Callable[..., Any], out_specs: Any, collector: Collector | 
     return checked
 
 
-def _is_spec(x: Any) -> bool:
+def _is_spec(x: object) -> bool:
     return x is None or isinstance(x, PartitionSpec)
 
 
-def _check_result(leaf: Any, spec: Any, number: int, what: str, line: str, collector: Collector | None) -> Any:
+def _check_result(leaf: object, spec: object, number: int, what: str, line: str, collector: Collector | None) -> object:
     if not isinstance(leaf, jax.Array) or not isinstance(spec, PartitionSpec):
         return leaf
     mesh = jax.sharding.get_abstract_mesh()

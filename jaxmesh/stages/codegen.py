@@ -36,11 +36,11 @@ _FIXED: Mapping[str, Any] = {"export_tensors": True, "optimization_level": 0}
 
 
 def codegen_py(
-    f: Callable[..., Any],
-    *args: Any,
+    f: Callable[..., object],
+    *args: object,
     mesh: AnyMesh | None = None,
     export_path: str | os.PathLike[str] = "model",
-    **options: Any,
+    **options: object,
 ) -> list[Path]:
     """Writes a function, for arguments like these, as a Python program on `ttnn`.
 
@@ -82,11 +82,11 @@ def codegen_py(
 
 
 def codegen_cpp(
-    f: Callable[..., Any],
-    *args: Any,
+    f: Callable[..., object],
+    *args: object,
     mesh: AnyMesh | None = None,
     export_path: str | os.PathLike[str] = "model",
-    **options: Any,
+    **options: object,
 ) -> list[Path]:
     """Writes a function, for arguments like these, as a C++ program on `ttnn`.
 
@@ -110,8 +110,8 @@ def codegen_cpp(
 def _codegen(
     name: str,
     language: str,
-    f: Callable[..., Any],
-    args: tuple[Any, ...],
+    f: Callable[..., object],
+    args: tuple[object, ...],
     mesh: AnyMesh | None,
     export_path: str | os.PathLike[str],
     options: dict[str, Any],
@@ -126,7 +126,7 @@ def _codegen(
         return lowered.export(export_path, *dynamic, languages=(language,), **how)
 
 
-def _check(name: str, options: Mapping[str, Any]) -> None:
+def _check(name: str, options: Mapping[str, object]) -> None:
     for key, value in options.items():
         if key not in _OPTIONS:
             known = "; ".join(f"{k}: {v}" for k, v in _OPTIONS.items())
@@ -137,7 +137,7 @@ def _check(name: str, options: Mapping[str, Any]) -> None:
 
 def _lower(
     name: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: AnyMesh | None, static: Mapping[str, Any]
-) -> tuple[Lowered, tuple[Any, ...]]:
+) -> tuple[Lowered, tuple[object, ...]]:
     """Returns the lowered program and its dynamic arguments."""
     if not isinstance(f, (JitFunction, ShardMapped)):
         made = jit(f, mesh=mesh, **static)
@@ -150,7 +150,7 @@ def _lower(
     return f.lower(*args), f.dynamic(*args) if isinstance(f, JitFunction) else args
 
 
-def _own_mesh(f: Callable[..., Any], mesh: AnyMesh | None) -> contextlib.AbstractContextManager[Any]:
+def _own_mesh(f: Callable[..., object], mesh: AnyMesh | None) -> contextlib.AbstractContextManager[object]:
     """Returns a context that sets the given mesh, if the function may have one too: tracing refuses an unset mesh."""
     if mesh is None or not isinstance(f, (JitFunction, ShardMapped)):
         return contextlib.nullcontext()

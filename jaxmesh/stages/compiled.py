@@ -18,6 +18,7 @@ from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_transforming
 from jaxmesh.jaxprs.compat import as_abstract, without_mesh
 from jaxmesh.jaxprs.dispatch import call_of
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import Dispatch, launch, launch_new
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.record.filter import Only
     from jaxmesh.analysis.record.recording import Recording
     from jaxmesh.drawing.program_drawing import ProgramValues
-
-_tree: Any = jax.tree
 
 
 def _of_jax(name: str, doc: str) -> property:
@@ -73,7 +72,7 @@ class Compiled(HasArguments):
         self._simple = not (boundary.donated or self._checks_arguments or collector)
         self._dispatch = Dispatch(self._run_new, boundary.name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         """Runs the program.
 
         Raises:
@@ -91,7 +90,7 @@ class Compiled(HasArguments):
             flatten((args, kwargs))
             raise
 
-    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _run_new(self, *args: object, **kwargs: object) -> tuple[object, object]:
         """Runs a call; returns its results, and how the program is run again, as `launch_new` does."""
         if not is_multi_process():
             return self._start(args, kwargs, self._simple)
@@ -103,7 +102,7 @@ class Compiled(HasArguments):
                 compare_launch_arguments((args, kwargs), self._boundary.parameters)
             return self._start(args, kwargs, keeps=False)
 
-    def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any], keeps: bool) -> tuple[Any, Any]:
+    def _start(self, args: tuple[object, ...], kwargs: dict[str, object], keeps: bool) -> tuple[object, object]:
         if self._checks_arguments:
             check_arguments((args, kwargs), self._boundary.parameters)
         given = check_call(self._boundary, args, kwargs)
@@ -113,7 +112,7 @@ class Compiled(HasArguments):
             check_donated(leaves, self._boundary.donated, paths, self._boundary.parameters)
         leaves = [_place(prepare_leaf(x), s) for x, s in zip(given, self._shardings, strict=True)]
         # An array of NumPy is copied, and a tensor that is taken apart is another one: neither is kept.
-        if keeps and not is_transforming() and all(map(operator.is_, leaves, _tree.leaves((args, kwargs)))):
+        if keeps and not is_transforming() and all(map(operator.is_, leaves, jax.tree.leaves((args, kwargs)))):
             return launch_new(self._call, leaves, {}, keeps=True)
 
         def start() -> Any:
@@ -151,15 +150,15 @@ class Compiled(HasArguments):
         return self._compiled.runtime_executable()
 
     @property
-    def input_shardings(self) -> Any:
+    def input_shardings(self) -> PyTree:
         """The shardings of the arguments, in their tree: `(args, kwargs)`, as of `jax.stages.Compiled`."""
-        return _tree.unflatten(self._boundary.in_tree, self._shardings)
+        return jax.tree.unflatten(self._boundary.in_tree, self._shardings)
 
     @property
-    def input_formats(self) -> Any:
+    def input_formats(self) -> PyTree:
         """The layouts and shardings of the arguments, in their tree, as of `jax.stages.Compiled`."""
-        formats: Any = self._compiled.input_formats
-        return _tree.unflatten(self.in_tree, formats[0])
+        formats = self._compiled.input_formats
+        return jax.tree.unflatten(self.in_tree, formats[0])
 
     def cost_analysis(self) -> Any:
         """Returns XLA's cost analysis."""
@@ -170,12 +169,12 @@ class Compiled(HasArguments):
         return self._compiled.memory_analysis()
 
     @progress("record")
-    def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
+    def record(self, *args: object, only: Only = None, max_bytes: int | None = None, **kwargs: object) -> Recording:
         """Runs the program on the devices of its mesh, and returns every equation's value; see `Lowered.record`."""
         from jaxmesh.analysis.record.filter import Wanted
         from jaxmesh.analysis.record.run_devices import record_devices
 
-        def compile_and_call(run: Callable[..., Any]) -> Any:
+        def compile_and_call(run: Callable[..., object]) -> Any:
             boundary = dataclasses.replace(self._boundary, donated=())
             known: Any = {"residency": self._residency, "explain": self._explain}
             return Compiled(boundary, run, boundary.mesh, checked=False, collector=None, **known)(*args, **kwargs)
@@ -184,7 +183,7 @@ class Compiled(HasArguments):
         return record_devices(self._residency, self._boundary, Wanted.of(only, max_bytes), compile_and_call)
 
 
-def _place(x: Any, sharding: Any) -> Any:
+def _place(x: Any, sharding: Any) -> object:
     """Returns a committed array with the program's sharding, if it is read; JAX places everything else itself."""
     if (
         sharding is None
@@ -196,7 +195,7 @@ def _place(x: Any, sharding: Any) -> Any:
     return put(x, sharding)
 
 
-def _stored_aval(a: Argument, mesh: AnyMesh) -> Any:
+def _stored_aval(a: Argument, mesh: AnyMesh) -> object:
     if a.varying is None:
         return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type, sharding=a.aval.sharding)
     shape = (*a.aval.shape, *[mesh.shape[n] for n in a.varying])

@@ -66,7 +66,7 @@ def sample(arguments: Sequence[Argument], mesh: Mesh, seed: int) -> list[Any]:
     return [_sample(a, mesh, rng) for a in arguments]
 
 
-def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
+def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> object:
     if jax.dtypes.issubdtype(argument.aval.dtype, jax.dtypes.prng_key):
         keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), argument.aval.shape)
         if keys.dtype != argument.aval.dtype:
@@ -84,7 +84,7 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
     return MeshTensor(jax.device_put(stored, sharding), mesh, argument.varying)
 
 
-def stack_shards(x: Any) -> Array:
+def stack_shards(x: Array | jax.Array) -> Array:
     """Returns a value as a file stores it: a full array, or shards stacked over all devices, row-major over the mesh.
 
     Numbers and 64-bit arrays become 32-bit ones, as in JAX, unless its 64-bit mode is on.
@@ -97,7 +97,7 @@ def stack_shards(x: Any) -> Array:
     return np.stack([shards[c] for c in itertools.product(*map(range, sizes))])
 
 
-def stored_inputs(plain: Program, program: Program, leaves: Sequence[Any]) -> list[Array]:
+def stored_inputs(plain: Program, program: Program, leaves: Sequence[Array | jax.Array]) -> list[Array]:
     """Returns the arguments in the form of their files: the shards of an argument that `program` has on the devices
     and that `plain` distributes."""
     stored, sizes = [stack_shards(x) for x in leaves], tuple(plain.mesh.values())
@@ -112,7 +112,7 @@ def stored_inputs(plain: Program, program: Program, leaves: Sequence[Any]) -> li
 
 def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
     """Returns the languages of an export."""
-    names: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
+    names = tuple(languages) if isinstance(languages, (tuple, list)) else None
     if not names or not all(x in EXPORTED for x in names):
         raise ArgumentTypeError(
             f"an export's languages are a tuple of {' and '.join(map(repr, EXPORTED))}, got {quote(languages)}."
@@ -120,7 +120,7 @@ def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def made_inputs(leaves: Sequence[Any], asked: str | None) -> str | None:
+def made_inputs(leaves: Sequence[object], asked: str | None) -> str | None:
     """Returns how an exported program makes its inputs when it runs: as asked, zeros for types; None if it loads them.
 
     Raises:
@@ -128,7 +128,7 @@ def made_inputs(leaves: Sequence[Any], asked: str | None) -> str | None:
     """
     if asked is not None and asked not in MADE:
         raise ArgumentTypeError(f"export makes inputs of {' or '.join(map(repr, MADE))}, got {quote(asked)}.")
-    stored: list[Any] = [leaf.data if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
+    stored = [leaf.data if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
     arrays = [i for i, x in enumerate(stored) if not isinstance(x, jax.ShapeDtypeStruct)]
     if arrays and len(arrays) < len(leaves):
         kind = next(i for i in range(len(leaves)) if i not in arrays)

@@ -23,6 +23,7 @@ from jaxmesh.errors import (
     SpecError,
     VerifyError,
 )
+from jaxmesh.jaxprs.untyped import Array, Device
 from jaxmesh.runtime.distributed.collectives import agree, as_process, digest, fetch_array, gather, is_here, process_at
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
@@ -35,10 +36,9 @@ from jaxmesh.tensor.types import TensorTopology
 from jaxmesh.validate import as_instance, as_tuple, quote
 
 Shape = tuple[int, ...]
-Array = np.ndarray[Any, Any]
 
 
-def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None = None) -> Any:
+def to_host(x: object, composer: MeshToTensor | None = None, *, process: int | None = None) -> Any:
     """Returns a program's results in host memory, in every process or in one.
 
     A full result of a program over several processes is on the devices of all of them, and `np.asarray` needs the whole
@@ -67,7 +67,7 @@ def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None
     array([0, 2, 4, 6], dtype=int32)
     """
     if isinstance(x, MeshTensor) and composer is not None:
-        if not isinstance(cast("Any", composer), MeshToTensor):
+        if not isinstance(cast("object", composer), MeshToTensor):
             raise ArgumentTypeError(
                 f"to_host takes a composer, made by ttnn.create_mesh_composer, got {quote(composer)}."
             )
@@ -98,7 +98,7 @@ def _value(x: Any, process: int | None) -> Array | None:
 
 
 def from_process_shards(
-    shards: Mapping[Any, Any], mesh: Mesh | None = None, *, varying: Sequence[str] | None = None
+    shards: Mapping[object, object], mesh: Mesh | None = None, *, varying: Sequence[str] | None = None
 ) -> MeshTensor:
     """Returns a tensor on the devices from the shards of this process: exactly one for each of its devices.
 
@@ -135,8 +135,8 @@ def from_process_shards(
     return assemble({c: received.get(c, first) for c in every}, over, names, topology)
 
 
-def _varying_axes(given: Any, mesh: Mesh) -> tuple[str, ...]:
-    names: tuple[Any, ...] = tuple(mesh.axis_names) if given is None else (given,)
+def _varying_axes(given: object, mesh: Mesh) -> tuple[str, ...]:
+    names = tuple(mesh.axis_names) if given is None else (given,)
     if given is not None and not isinstance(given, str):
         names = as_tuple("from_process_shards", given, "a row of mesh axes as varying")
     if not all(isinstance(n, str) for n in names):
@@ -146,14 +146,14 @@ def _varying_axes(given: Any, mesh: Mesh) -> tuple[str, ...]:
     return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
 
 
-def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
+def _check(shards: object, mesh: Mesh) -> dict[Shape, Array]:
     if not isinstance(shards, Mapping):
         raise ArgumentTypeError(f"from_process_shards takes a dict from coordinate to array, got {quote(shards)}.")
     received: dict[Shape, Array] = {}
     mine = [c for c in np.ndindex(*mesh.devices.shape) if is_here(mesh.devices[c])]
     if not mine:
         raise MeshError(f"the mesh {dict(mesh.shape)} contains no device of process {jax.process_index()}.")
-    for key, value in cast("Mapping[Any, Any]", shards).items():
+    for key, value in cast("Mapping[object, object]", shards).items():
         several = isinstance(key, (tuple, list, MeshCoordinate))
         coordinate = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
         if coordinate not in np.ndindex(*mesh.devices.shape):
@@ -194,7 +194,7 @@ def _check_copies(received: Mapping[Shape, Array], varying: tuple[str, ...], mes
             )
 
 
-def check_processes(tree: Any, what: str = "the value") -> None:
+def check_processes(tree: object, what: str = "the value") -> None:
     """Checks that every process has the same arrays, numbers and texts: arguments, weights, a program's text.
 
     All processes must call it. A program over several processes is correct only if each passes the same full arrays.
@@ -213,7 +213,7 @@ def check_processes(tree: Any, what: str = "the value") -> None:
     as_instance(str, "check_processes", "what", what)
     leaves, _, paths = flatten(tree)
     rows = [(f"{what}{jax.tree_util.keystr(p)}", *_describe(leaf)) for leaf, p in zip(leaves, paths, strict=True)]
-    devices = cast("list[Any]", jax.devices())
+    devices = cast("list[Device]", jax.devices())
     # One exchange if all leaves agree; otherwise one exchange per leaf, to find the leaf that differs.
     names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)
     kinds = [n + s for n, s, _ in rows]

@@ -19,6 +19,7 @@ from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, DroppedShardingWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import flatten
@@ -48,7 +49,7 @@ class JaxLowered(Stage):
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly."""
 
-    def lower_with_jax(self, platforms: Sequence[str] | None = None, **keywords: Any) -> Any:
+    def lower_with_jax(self, platforms: Sequence[str] | None = None, **keywords: object) -> Any:
         """Returns the `jax.stages.Lowered` of the program that runs; the arguments are of `jax.stages.Traced.lower`.
 
         Raises:
@@ -62,7 +63,7 @@ class JaxLowered(Stage):
         """Returns the program that runs as a function of JAX."""
         mesh = with_devices(self._boundary.mesh)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: object) -> PyTree:
             return self.run(flatten((args, kwargs))[0], mesh)
 
         call.__name__ = call.__qualname__ = self._boundary.name
@@ -93,7 +94,7 @@ class JaxLowered(Stage):
         stated = [sharding for _, sharding in ends.arguments] if ends is not None and known else ()
         return as_one_region(self._boundary, self._decomposed_residency.program, substitutes, stated)
 
-    def _results_on_boards(self, args: Sequence[Any], mesh: AnyMesh) -> list[Any] | None:
+    def _results_on_boards(self, args: Sequence[object], mesh: AnyMesh) -> list[Any] | None:
         """Returns the flat results on Tenstorrent's devices, as one region of what its compiler compiles right.
 
         Returns None on other devices, and for a program with `MeshTensor`s, whose regions are the user's.
@@ -252,7 +253,7 @@ class JaxLowered(Stage):
             held = memory_of(program, self._boundary.paths)
             return judge_program(program, held, python=python, cluster=cluster, timeout=timeout)
 
-    def run_on_chip(self, *args: Any, python: str | os.PathLike[str] | None = None, **kwargs: Any) -> ChipRun:
+    def run_on_chip(self, *args: object, python: str | os.PathLike[str] | None = None, **kwargs: object) -> ChipRun:
         """Runs the program call by call with Tenstorrent's kernels on a simulated Blackhole (experimental).
 
         Calls that the measured table trusts run on the chip, once for devices with equal operands. Transfers,

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED
 from jaxmesh.sharding.mesh import AnyMesh, as_mesh
 from jaxmesh.stages.jit_function import JitFunction
@@ -21,8 +22,8 @@ class JitOptions(TypedDict, total=False):
     """The keywords of `jaxmesh.jit`."""
 
     mesh: AnyMesh | None
-    in_shardings: Any
-    out_shardings: Any
+    in_shardings: PyTree
+    out_shardings: PyTree
     static_argnums: int | Iterable[int] | None
     static_argnames: str | Iterable[str] | None
     donate_argnums: int | Iterable[int] | None
@@ -37,24 +38,24 @@ class JitOptions(TypedDict, total=False):
 
 
 @overload
-def jit(fun: Callable[..., Any], **options: Unpack[JitOptions]) -> JitFunction: ...
+def jit(fun: Callable[..., object], **options: Unpack[JitOptions]) -> JitFunction: ...
 @overload
 def jit(fun: None = ..., **options: Unpack[JitOptions]) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
-    fun: Callable[..., Any] | None = None,
+    fun: Callable[..., object] | None = None,
     *,
     mesh: AnyMesh | None = None,
-    in_shardings: Any = UNSPECIFIED,
-    out_shardings: Any = UNSPECIFIED,
+    in_shardings: PyTree = UNSPECIFIED,
+    out_shardings: object = UNSPECIFIED,
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Iterable[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
     keep_unused: bool = False,
-    device: Any = None,
+    device: object = None,
     backend: str | None = None,
-    inline: Any = False,
-    compiler_options: dict[str, Any] | None = None,
+    inline: object = False,
+    compiler_options: dict[str, object] | None = None,
     check_replication: bool | None = None,
     full_results: bool | None = None,
 ) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
@@ -111,7 +112,7 @@ def jit(
     >>> double(jnp.ones((4, 4))).sum()
     Array(32., dtype=float32)
     """
-    keywords: dict[str, Any] = {name: value for name, value in locals().items() if name != "fun"}
+    keywords = {name: value for name, value in locals().items() if name != "fun"}
     if fun is None:
         return functools.partial(jit, **keywords)
     # A mesh is callable, as a decorator.

@@ -23,6 +23,7 @@ from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import KEPT, Cache, is_jit_disabled, is_transforming, keep, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
 from jaxmesh.jaxprs.trees import parameter_names
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
     api_boundary,
@@ -68,7 +69,7 @@ class JitFunction:
         static: ArgumentSet,
         donated: ArgumentSet,
         check_replication: bool | None = None,
-        shardings: tuple[Any, Any] = (UNSPECIFIED, UNSPECIFIED),
+        shardings: tuple[PyTree, PyTree] = (UNSPECIFIED, UNSPECIFIED),
         options: Mapping[str, Any] | None = None,
         full_results: bool | None = None,
         by_hand: bool = False,
@@ -107,7 +108,7 @@ class JitFunction:
         self._as_jax: dict[Hashable, Any] = {}
         functools.update_wrapper(self, fun, updated=())
 
-    def _jit(self, fun: Callable[..., Any], **options: Any) -> Any:
+    def _jit(self, fun: Callable[..., object], **options: Any) -> Any:
         return jax.jit(
             fun,
             # JAX infers what is left out.
@@ -121,7 +122,7 @@ class JitFunction:
         )
 
     @api_boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         if not self._calls.simple:
             args, kwargs = self._calls.arrange(args, kwargs)
@@ -143,7 +144,7 @@ class JitFunction:
         info = self._plain._jit_info
         return keep(self._known, key, lambda: Dispatch(new, self._name, info.static_argnums, info.static_argnames))
 
-    def _run_new(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _run_new(self, *args: object, **kwargs: object) -> tuple[Any, Any]:
         """Runs a call; returns its results, and how its program is run again, as `launch_new` does."""
         if self._over is not None and (copy := self._over_legacy_mesh(self._over)) is not None:
             return copy(*args, **kwargs), None
@@ -184,7 +185,7 @@ class JitFunction:
 
         return keep(over, mesh, make)
 
-    def _call_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_inside(self, args: tuple[object, ...], kwargs: dict[str, object]) -> PyTree:
         """Calls the function as a part of what JAX traces, or of a transformation, as an inner `jax.jit`.
 
         Raises:
@@ -219,7 +220,7 @@ class JitFunction:
         """Returns the context of a trace; sets the function's mesh if the call's context lacks a mesh."""
         return contextlib.nullcontext() if self._mesh is None else mesh_context(self._mesh)
 
-    def _launch(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _launch(self, *args: object, **kwargs: object) -> tuple[Any, Any]:
         if is_multi_process():
             with synchronised_launch(self._mesh):
                 return self._launch_in_context(args, kwargs, keeps=False)
@@ -249,7 +250,7 @@ class JitFunction:
         """Returns the function as `jax.jit` runs it, over the mesh that was given."""
 
         @functools.wraps(self._fun)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: object, **kwargs: object) -> Any:
             before_tracing()
             with self._context():
                 return self._plain(*args, **kwargs)
@@ -267,7 +268,7 @@ class JitFunction:
 
     def _make_jitted(self, checks: Checks | None, carried: ends.Carried | None) -> Any:
         @functools.wraps(self._fun)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: object, **kwargs: object) -> Any:
             return self._trace_lower_run(args, kwargs, checks, carried)
 
         return self._jit(run, in_shardings=self._shardings[0])
@@ -276,7 +277,7 @@ class JitFunction:
     # are new, and compiles the operations on traced arguments. Every later call of the same types runs the compiled
     # program without this body.
     def _trace_lower_run(
-        self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None, carried: ends.Carried | None
+        self, args: Sequence[object], kwargs: dict[str, Any], checks: Checks | None, carried: ends.Carried | None
     ) -> Any:
         before_tracing()
         call = self._calls.flatten(args, kwargs)
@@ -292,7 +293,7 @@ class JitFunction:
         return lowered.run([compat.in_device_memory(x) for x in call.leaves], with_devices(lowered.mesh), checks)
 
     @api_boundary
-    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+    def trace(self, *args: object, **kwargs: object) -> Traced:
         """Traces for arguments like these: arrays, `jax.ShapeDtypeStruct`s or `MeshTensor`s; no devices are needed.
 
         Raises:
@@ -347,7 +348,7 @@ class JitFunction:
             )
 
         @functools.wraps(call.fun)
-        def fun(*args: Any, **kwargs: Any) -> Any:
+        def fun(*args: Any, **kwargs: object) -> Any:
             return call_placed(call.fun, self._shardings, args, kwargs)
 
         avals, varying = [a.aval for a in arguments], [a.varying or () for a in arguments]
@@ -355,13 +356,13 @@ class JitFunction:
             return trace_by_hand(fun if self._has_shardings else call.fun, call.tree, avals, varying, mesh)
 
     @api_boundary
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, *args: object, **kwargs: object) -> Lowered:
         """Traces and lowers: `trace(...).lower()`."""
         with progress("lower"):
             return self.trace(*args, **kwargs).lower()
 
     @api_boundary
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, *args: object, **kwargs: object) -> PyTree:
         """Returns the types of the results, in their tree; runs nothing. As of `jax.jit`."""
         call = self._calls.flatten(args, kwargs)
         jitted = self._jitted_for(ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
@@ -375,11 +376,11 @@ class JitFunction:
         self._traced.cache_clear()
         self._known, self._jitted, self._checked, self._as_jax = {}, {}, {}, {}
 
-    def dynamic(self, *args: Any) -> tuple[Any, ...]:
+    def dynamic(self, *args: object) -> tuple[Any, ...]:
         """Returns the dynamic arguments of a call, which a lowered or compiled program takes."""
         return self._calls.dynamic(args)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds an object, as methods do."""
         return self if instance is None else types.MethodType(self, instance)
 

@@ -15,7 +15,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import Jaxpr, as_abstract
+from jaxmesh.jaxprs.compat import Aval, Jaxpr, as_abstract
 from jaxmesh.jaxprs.evaluate import bind_at_source, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import global_shape
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
@@ -67,12 +67,12 @@ def with_joined_tensors(boundary: Boundary, residency: ResidencyMap) -> tuple[Bo
     return dataclasses.replace(boundary, arguments=tuple(made)), jaxpr
 
 
-def join_tensors(tree: Any) -> Any:
+def join_tensors(tree: object) -> object:
     """Returns a tree of arguments with the arrays that `with_joined_tensors` takes in place of `MeshTensor`s."""
     return jax.tree.map(_joined, tree, is_leaf=is_tensor)
 
 
-def _joined(tensor: Any) -> Any:
+def _joined(tensor: object) -> Any:
     if not isinstance(tensor, MeshTensor):
         return tensor
     stored, rank = np.asarray(tensor.data), len(tensor.shape)
@@ -83,7 +83,7 @@ def _joined(tensor: Any) -> Any:
     return first.reshape(-1, *stored.shape[1:rank])
 
 
-def _spec(aval: Any, varying: Sequence[str], what: str) -> PartitionSpec:
+def _spec(aval: Aval, varying: Sequence[str], what: str) -> PartitionSpec:
     if varying and not aval.shape:
         raise UnsupportedError(
             f"{what} is a MeshTensor of scalars that differ along {', '.join(varying)}; Tenstorrent's "

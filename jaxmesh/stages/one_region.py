@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.analysis.repair.substitutes import Substitute, axes_of, sequence_of
 from jaxmesh.dialects.signature import Boundary
@@ -21,6 +22,7 @@ from jaxmesh.jaxprs.clamped_starts import clamp_starts
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import inline_calls, map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import with_devices
 from jaxmesh.sharding.shard_attributes import spec_axes
@@ -122,7 +124,7 @@ class OneRegion:
     whole: tuple[int, ...]
     body: Callable[..., list[Any]]
 
-    def function(self, out_tree: Any) -> Any:
+    def function(self, out_tree: PyTreeDef) -> Any:
         """Returns the program as a function of JAX, with the shardings of arguments and results."""
         mesh = compat.as_abstract(self.boundary.mesh)
         ends = [[NamedSharding(mesh, s) for s in specs] for specs in self._specs()]
@@ -133,11 +135,11 @@ class OneRegion:
 
     def mapped(self) -> Callable[..., list[Any]]:
         """Returns the program as a function of flat arrays."""
-        mesh: Any = with_devices(self.boundary.mesh)
+        mesh = with_devices(self.boundary.mesh)
         in_specs, out_specs = self._specs()
         return compat.shard_map(self.body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
 
-    def text(self, out_tree: Any) -> str:
+    def text(self, out_tree: PyTreeDef) -> str:
         """Returns the StableHLO text of the function."""
         arguments = self.boundary.arguments
         mesh, rows = self.boundary.mesh, zip(arguments, self._specs()[0], strict=True)
@@ -185,7 +187,7 @@ def as_one_region(
     ]
     out_rows, asked = list[Rows](), dict[int, Rows]()
 
-    def note(*args: Any) -> list[Any]:
+    def note(*args: object) -> list[Any]:
         outs, rows, wanted = interpreter.run(args, in_rows)
         out_rows[:], asked_now = rows, wanted
         asked.update(asked_now)
@@ -294,13 +296,13 @@ class _Interpreter:
             out_rows.append(value.rows)
         return outs, out_rows, asked
 
-    def _reordered(self, value: SplitValue, rows: Rows) -> Any:
+    def _reordered(self, value: SplitValue, rows: Rows) -> jax.Array:
         """Returns the parts with the axes of each dim in another order: every device sends one part and takes one."""
         axes = tuple(a for a in self.names if any(a in r for r in rows))
         sizes = [self.sizes[a] for a in axes]
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
 
-        def holders(order: Rows) -> Any:
+        def holders(order: Rows) -> Array:
             """Returns the numbers of the devices, in the order of the parts that they hold."""
             return numbers.transpose([axes.index(a) for row in order for a in row]).ravel()
 
@@ -309,7 +311,7 @@ class _Interpreter:
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    def _perform(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+    def _perform(self, eqn: Eqn, operands: Sequence[SplitValue | jax.Array]) -> Sequence[Any]:
         first = operands[0] if operands else None
         name = eqn.primitive.name
         if isinstance(first, SplitValue) and name == "reshape":
@@ -328,7 +330,7 @@ class _Interpreter:
         operands = [x.whole() if isinstance(x, SplitValue) else x for x in operands]
         return self._replaced(eqn, operands)
 
-    def _aggregated(self, eqn: Eqn, local: Any) -> SplitValue | None:
+    def _aggregated(self, eqn: Eqn, local: object) -> SplitValue | None:
         """Returns the result of an aggregate if it joins all that differs, along single axes."""
         aval = eqn.invars[0].aval
         resolved = resolve_composer(eqn.params["composer_config"], tuple(self.sizes.values()), aval.shape)
@@ -340,7 +342,7 @@ class _Interpreter:
         differs = {a for a in compat.varying_axes(jax.typeof(local)) if self.sizes[a] > 1}
         return SplitValue(local, rows) if differs <= joined else None
 
-    def _replaced(self, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+    def _replaced(self, eqn: Eqn, operands: Sequence[jax.Array]) -> Sequence[Any]:
         """Performs an equation, or what replaces it, at every depth."""
         found = sequence_of(eqn) or self.substitutes.get(eqn.primitive.name)
         if found is not None:

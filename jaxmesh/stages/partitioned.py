@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 from jax.sharding import AxisType, NamedSharding
@@ -23,9 +23,9 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
-from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked, is_split, on_mesh, unkept
-from jaxmesh.jaxprs.compat import as_abstract
+from jaxmesh.jaxprs.compat import Aval, as_abstract
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Traced
@@ -53,7 +53,7 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
     return Traced.of(boundary, program, made.decisions, whole)
 
 
-def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:
+def _argument(argument: Argument, sharding: Sharding, presharded: bool, aval: Aval, mesh: AnyMesh) -> Argument:
     if not presharded:
         return argument
     used = set(axes_of(sharding))
@@ -127,7 +127,7 @@ def _warn_decision(d: Decision) -> None:
             pass
 
 
-def _check_donated(number: int, program: ImportedProgram, boundary: Boundary, out_avals: Sequence[Any]) -> None:
+def _check_donated(number: int, program: ImportedProgram, boundary: Boundary, out_avals: Sequence[Aval]) -> None:
     argument, sharding = boundary.arguments[number], program.arguments[number]
     size = (argument.whole, argument.aval.dtype, sharding)
     if all((tuple(a.shape), a.dtype, s) != size for a, s in zip(out_avals, program.results, strict=True)):

@@ -47,7 +47,6 @@ from jaxmesh.stages.whole_program import WrittenText
 from jaxmesh.validate import check_size
 
 T = TypeVar("T")
-_tree: Any = jax.tree
 
 
 def decode_function(file: Source, function: Function) -> Text | StablehloText:
@@ -202,7 +201,7 @@ def _trace(text: Text, boundary: Boundary, strict: bool) -> tuple[Outcome, Resid
 
 
 def _out_tree(count: int) -> Any:
-    return _tree.structure(0 if count == 1 else (0,) * count)
+    return jax.tree.structure(0 if count == 1 else (0,) * count)
 
 
 def _check_assumed(text: Text, mesh: AbstractMesh, strict: bool, unproven: ReplicationError) -> None:
@@ -231,7 +230,7 @@ def _boundary(text: Text, mesh: AnyMesh) -> Boundary:
 
 def _positional(function: Function, mesh: AnyMesh, arguments: tuple[Argument, ...]) -> Boundary:
     """Returns the signature of a function whose arguments are all given by position."""
-    in_tree = _tree.structure((tuple(range(len(arguments))), {}))
+    in_tree = jax.tree.structure((tuple(range(len(arguments))), {}))
     return Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
 
 

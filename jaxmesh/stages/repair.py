@@ -124,7 +124,7 @@ class _CompilerSteps:
 
 
 def repair_program(
-    result: Any, lowered: Repairable, compile_text: Callable[[str], Any], inputs: tuple[Sequence[Any], int]
+    result: Any, lowered: Repairable, compile_text: Callable[[str], object], inputs: tuple[Sequence[object], int]
 ) -> Repair:
     """Returns the repair of a compiled program; see `UpstreamResult.repair`.
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence, Set as AbstractSet
 from typing import Any, TypeVar, overload
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, printable
 from jaxmesh.frontends.jax.trace import call_inline, current_region
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.tracing_state import tracing
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import api_boundary, name_axis
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.progress import progress
@@ -36,8 +37,8 @@ def shard_map(
     f: F,
     /,
     *,
-    out_specs: Any,
-    in_specs: Any = ...,
+    out_specs: PyTree,
+    in_specs: object = ...,
     mesh: Mesh | AbstractMesh | None = ...,
     axis_names: AbstractSet[Any] = ...,
     check_vma: bool = ...,
@@ -49,8 +50,8 @@ def shard_map(
     f: None = None,
     /,
     *,
-    out_specs: Any,
-    in_specs: Any = ...,
+    out_specs: PyTree,
+    in_specs: object = ...,
     mesh: Mesh | AbstractMesh | None = ...,
     axis_names: AbstractSet[Any] = ...,
     check_vma: bool = ...,
@@ -61,8 +62,8 @@ def shard_map(
     f: Any = None,
     /,
     *,
-    out_specs: Any,
-    in_specs: Any = _INFER,
+    out_specs: PartitionSpec,
+    in_specs: PyTree = _INFER,
     mesh: Mesh | AbstractMesh | None = None,
     axis_names: AbstractSet[Any] = frozenset(),
     check_vma: bool = True,
@@ -114,7 +115,7 @@ def shard_map(
     return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, f, claims=True))
 
 
-def _check_full(args: Sequence[Any]) -> None:
+def _check_full(args: Sequence[object]) -> None:
     for number, arg in enumerate(args):
         if any(is_tensor(x) for x in flatten(arg)[0]):
             raise ArgumentTypeError(
@@ -139,7 +140,7 @@ class ShardMapped:
         self.__wrapped__ = getattr(mapped, "__wrapped__", mapped)
 
     @api_boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         """Runs JAX's own `shard_map`, or makes the function a part of the program that is being traced."""
         if kwargs:
             # Not allowed; JAX reports it.
@@ -162,12 +163,12 @@ class ShardMapped:
             name_axis(error)
             raise
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> object:
         """Binds an object, as methods do."""
         return self if instance is None else types.MethodType(self, instance)
 
     @api_boundary
-    def trace(self, *args: Any) -> Traced:
+    def trace(self, *args: object) -> Traced:
         """Returns the TTIR-level program for arguments like these; see `jaxmesh.jit`.
 
         Raises:
@@ -180,7 +181,7 @@ class ShardMapped:
         return jit(self, mesh=self._mesh).trace(*args)
 
     @api_boundary
-    def lower(self, *args: Any) -> Lowered:
+    def lower(self, *args: object) -> Lowered:
         """Returns the TTNN-level program for arguments like these."""
         with progress("lower"):
             return self.trace(*args).lower()

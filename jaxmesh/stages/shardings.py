@@ -16,25 +16,25 @@ from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, wanted_by
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import is_staged, placement_of
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, legacy_mesh
 from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.user_calls import Static
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.validate import as_devices
 
-_tree: Any = jax.tree
 Carried = tuple[NamedSharding | None, ...]
 """Per leaf of a call's arguments the sharding of an array that is committed to the devices of a mesh."""
 
 
-def carried_shardings(leaves: Sequence[Any], mesh: AnyMesh | None) -> Carried | None:
+def carried_shardings(leaves: Sequence[object], mesh: AnyMesh | None) -> Carried | None:
     """Returns the shardings that arrays carry; None if none is split, and the mesh of the program is known."""
     found = tuple(map(carried_sharding, leaves))
     counts = any(known is not None and (mesh is None or is_split(known)) for known in found)
     return found if counts else None
 
 
-def carried_sharding(x: Any) -> NamedSharding | None:
+def carried_sharding(x: object) -> NamedSharding | None:
     """Returns the sharding that an array or its type carries; None if it is on one device."""
     committed, sharding = (
         (True, x.sharding) if isinstance(x, jax.ShapeDtypeStruct) else placement_of(x) or (False, None)
@@ -42,27 +42,27 @@ def carried_sharding(x: Any) -> NamedSharding | None:
     return sharding if committed and isinstance(sharding, NamedSharding) else None
 
 
-def is_sharding(x: Any) -> bool:
+def is_sharding(x: object) -> bool:
     """Returns True for a leaf of a tree of shardings: None is one, which is left to the partitioner."""
     return x is None or isinstance(x, PartitionSpec | Sharding)
 
 
-def over_mesh(shardings: Any, mesh: AnyMesh | None, none: PartitionSpec | None = None) -> Any:
+def over_mesh(shardings: object, mesh: AnyMesh | None, none: PartitionSpec | None = None) -> PyTree:
     """Returns a tree of shardings with its specs over a mesh; None becomes `none`, or is unspecified."""
 
-    def named(x: Any) -> Any:
+    def named(x: object) -> Any:
         if x is None and none is None:
             return UNSPECIFIED
         x = none if x is None else x
         return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
 
     known = shardings is UNSPECIFIED or mesh is None
-    return shardings if known else _tree.map(named, shardings, is_leaf=is_sharding)
+    return shardings if known else jax.tree.map(named, shardings, is_leaf=is_sharding)
 
 
-def has_specs(shardings: Any) -> bool:
+def has_specs(shardings: object) -> bool:
     """Returns True if a tree of shardings has specs, or None, which are over the mesh of the context."""
-    leaves = _tree.leaves(shardings, is_leaf=is_sharding)
+    leaves = jax.tree.leaves(shardings, is_leaf=is_sharding)
     return any(x is None or isinstance(x, PartitionSpec) for x in leaves)
 
 
@@ -70,7 +70,7 @@ def requested_shardings(
     leaves: Sequence[Any],
     paths: Sequence[str],
     mesh: AnyMesh,
-    ins: Sequence[Any],
+    ins: Sequence[NamedSharding | None],
     outs: Sequence[Any],
     carried: Carried | None,
     full_results: bool | None,
@@ -112,7 +112,7 @@ def requested_shardings(
     return Asked(tuple(wanted), tuple(presharded), results, given, keeps)
 
 
-def _on_program_mesh(sharding: Any, mesh: AnyMesh, what: str) -> Any:
+def _on_program_mesh(sharding: NamedSharding | None, mesh: AnyMesh, what: str) -> NamedSharding | None:
     """Returns a `NamedSharding` over the program's mesh; other shardings, and those over one device, are unchanged."""
     if not isinstance(sharding, NamedSharding) or (sharding.mesh.size == 1 and mesh.size > 1):
         return sharding
@@ -125,10 +125,10 @@ def _on_program_mesh(sharding: Any, mesh: AnyMesh, what: str) -> Any:
     return NamedSharding(mesh, sharding.spec)
 
 
-def _on_mesh(leaf: Any, carried: NamedSharding | None, mesh: AnyMesh) -> NamedSharding | None:
+def _on_mesh(leaf: object, carried: NamedSharding | None, mesh: AnyMesh) -> NamedSharding | None:
     """Returns the sharding of a leaf that lives on the program's mesh already."""
     if carried is None and isinstance(leaf, Tracer) and AxisType.Explicit in mesh.axis_types:
-        typed: Any = getattr(jax.typeof(leaf), "sharding", None)
+        typed = getattr(jax.typeof(leaf), "sharding", None)
         carried = typed if typed is not None and not typed.mesh.empty and is_split(typed) else None
     if carried is None or dict(carried.mesh.shape) != dict(mesh.shape):
         return None
@@ -147,27 +147,27 @@ def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
     warnings.warn(f"{split}, where it is a full tensor; {remedy}.", DroppedShardingWarning, stacklevel=2)
 
 
-def read_placements(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
+def read_placements(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
     """Returns `carried_shardings` of a call, and True if an array is on another mesh of the same devices."""
-    leaves = _tree.leaves((args, kwargs))
-    dynamic = [x for x in _tree.leaves((args, kwargs), is_leaf=is_tensor) if not isinstance(x, Static)]
+    leaves = jax.tree.leaves((args, kwargs))
+    dynamic = [x for x in jax.tree.leaves((args, kwargs), is_leaf=is_tensor) if not isinstance(x, Static)]
     carried = carried_shardings(dynamic, mesh)
     return carried, any(_is_elsewhere(x, mesh) for x in leaves)
 
 
-def moved_to_mesh(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Any, Any]:
+def moved_to_mesh(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple[object, object]:
     """Returns a call's arguments on the program's mesh; JAX names the shardings of results after an argument's mesh."""
     if not isinstance(mesh, Mesh) or is_staged():
         return args, kwargs
     whole = NamedSharding(mesh, PartitionSpec())
 
-    def move(x: Any) -> Any:
+    def move(x: object) -> object:
         return jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x
 
-    return _tree.map(move, (args, kwargs))
+    return jax.tree.map(move, (args, kwargs))
 
 
-def _is_elsewhere(leaf: Any, mesh: AnyMesh | None) -> bool:
+def _is_elsewhere(leaf: object, mesh: AnyMesh | None) -> bool:
     """Returns True for an array that is committed to another mesh of the devices of the program's mesh."""
     committed, sharding = placement_of(leaf) or (False, None)
     if not (committed and isinstance(sharding, NamedSharding) and isinstance(mesh, Mesh)):
@@ -200,8 +200,8 @@ Source = tuple[str, AnyMesh]
 
 def find_mesh(
     given: AnyMesh | None,
-    shardings: tuple[Any, Any],
-    leaves: Sequence[Any],
+    shardings: tuple[object, object],
+    leaves: Sequence[object],
     paths: Sequence[str],
     carried: Carried | None,
     plain: FunctionTrace | None,
@@ -231,14 +231,14 @@ def find_mesh(
     return _of_equations(plain) or make_mesh((1, 1))
 
 
-def _of_shardings(shardings: tuple[Any, Any]) -> Iterator[Source]:
+def _of_shardings(shardings: tuple[object, object]) -> Iterator[Source]:
     for name, tree in zip(("in_shardings", "out_shardings"), shardings, strict=True):
-        for leaf in _tree.leaves(tree, is_leaf=is_sharding):
+        for leaf in jax.tree.leaves(tree, is_leaf=is_sharding):
             if isinstance(leaf, NamedSharding):
                 yield name, leaf.mesh
 
 
-def _of_arguments(leaves: Sequence[Any], paths: Sequence[str], carried: Carried | None) -> Iterator[Source]:
+def _of_arguments(leaves: Sequence[object], paths: Sequence[str], carried: Carried | None) -> Iterator[Source]:
     known = carried or [None] * len(leaves)
     for leaf, path, sharding in zip(leaves, paths, known, strict=True):
         if isinstance(leaf, MeshTensor):
@@ -246,7 +246,7 @@ def _of_arguments(leaves: Sequence[Any], paths: Sequence[str], carried: Carried 
         elif sharding is not None:
             yield path, sharding.mesh
         elif isinstance(leaf, Tracer):
-            typed: Any = getattr(jax.typeof(leaf), "sharding", None)
+            typed = getattr(jax.typeof(leaf), "sharding", None)
             if typed is not None and not typed.mesh.empty and AxisType.Explicit in typed.mesh.axis_types:
                 yield path, typed.mesh
 
@@ -274,7 +274,7 @@ def _of_equations(plain: FunctionTrace) -> AnyMesh | None:
     return next(with_devices, next(iter(meshes), None))
 
 
-def assign_devices(mesh: AnyMesh, devices: Sequence[Any] | None) -> AnyMesh:
+def assign_devices(mesh: AnyMesh, devices: Sequence[object] | None) -> AnyMesh:
     """Returns the mesh to run on: `with_devices`, or an abstract one over the given devices, row-major.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.core import ShapedArray
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.dialects.program import Program
@@ -21,7 +22,8 @@ from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.languages import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, printable
 from jaxmesh.jaxprs import walk
-from jaxmesh.jaxprs.compat import without_mesh
+from jaxmesh.jaxprs.compat import Aval, Jaxpr, without_mesh
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh
@@ -52,7 +54,7 @@ class HasArguments:
     @property
     def args_info(self) -> Any:
         """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
-        make: Any = jax.stages.ArgInfo
+        make = jax.stages.ArgInfo
         donated = self._boundary.donated
         rows = [(ShapedArray(a.whole, a.aval.dtype, weak_type=a.aval.weak_type)) for a in self._boundary.arguments]
         return jax.tree.unflatten(self.in_tree, [make(aval, i in donated) for i, aval in enumerate(rows)])
@@ -68,7 +70,7 @@ class HasArguments:
         return self._boundary.donated
 
 
-def _result_struct(aval: Any, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.ShapeDtypeStruct:
+def _result_struct(aval: Aval, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.ShapeDtypeStruct:
     """Returns the type of a result for the caller; as in JAX, on Explicit axes alone its sharding is a part of it."""
     if spec is None:
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
@@ -93,7 +95,7 @@ class Stage(HasArguments, abc.ABC):
     """The names of its texts; the first is the default."""
 
     def __init__(
-        self, boundary: Boundary, jaxpr: Any, out_tree: Any, inexpressible: InexpressibleError | None = None
+        self, boundary: Boundary, jaxpr: Jaxpr, out_tree: PyTreeDef, inexpressible: InexpressibleError | None = None
     ) -> None:
         self._boundary = boundary
         self._jaxpr = jaxpr
@@ -102,16 +104,16 @@ class Stage(HasArguments, abc.ABC):
         self.inexpressible = inexpressible
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: object) -> Program:
         """Returns a new flat program; `ttnn_program` describes the options."""
 
     @functools.cached_property
-    def _decomposed(self) -> Any:
+    def _decomposed(self) -> Jaxpr:
         """The jaxpr with the equations of their meaning in place of imported operations."""
         return decompose(self._jaxpr)
 
     @abc.abstractmethod
-    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+    def _analyse(self, jaxpr: Jaxpr) -> ResidencyMap:
         """Returns the residencies of a lowered program, or of a traced one with transfers in place of `mesh_shard`s."""
 
     @functools.cached_property
@@ -128,7 +130,7 @@ class Stage(HasArguments, abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
+    def _program(self, groups: bool, unroll_limit: int | None, strict: bool, **options: object) -> Program:
         """Returns the flat program, which all texts and answers of a stage share."""
         self._check_expressible()
         limit = None if unroll_limit is None else as_index("as_text", "unroll_limit", unroll_limit)
@@ -200,7 +202,7 @@ class Stage(HasArguments, abc.ABC):
 
     @progress("reference executor")
     @without_mesh()
-    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
+    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: object) -> PyTree:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
         Takes the function's dynamic arguments and returns its results; a `MeshTensor` is a dict from mesh coordinate to
@@ -230,7 +232,7 @@ class Stage(HasArguments, abc.ABC):
         return jax.tree.unflatten(self._out_tree, outs)
 
     @property
-    def jaxpr(self) -> Any:
+    def jaxpr(self) -> Jaxpr:
         """The closed jaxpr.
 
         Raises:
@@ -245,17 +247,17 @@ class Stage(HasArguments, abc.ABC):
         return self._boundary.mesh
 
     @property
-    def in_avals(self) -> list[Any]:
+    def in_avals(self) -> list[Aval]:
         """The types of the arguments, flattened; local types for tensors on the devices."""
         return list(self._jaxpr.in_avals)
 
     @property
-    def out_avals(self) -> list[Any]:
+    def out_avals(self) -> list[Aval]:
         """The types of the results, flattened; local types for results that stay on the devices."""
         return list(self._jaxpr.out_avals)
 
     @property
-    def out_info(self) -> Any:
+    def out_info(self) -> PyTree:
         """The types of the results, in their tree, as of `jax.stages`; local types for `MeshTensor`s."""
         avals, mesh = self.out_avals, self._boundary.mesh
         ends = zip(avals, self._boundary.kept or [None] * len(avals), strict=True)
@@ -278,7 +280,7 @@ class Stage(HasArguments, abc.ABC):
 
     @progress("record")
     @without_mesh()
-    def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
+    def record(self, *args: object, only: Only = None, max_bytes: int | None = None, **kwargs: object) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 
         A traced program runs on the reference executor before any pass, a lowered one after the pass, a compiled one on

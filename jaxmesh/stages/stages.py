@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import jax
 from jax.sharding import NamedSharding
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.replication import Collector, is_enabled
@@ -62,8 +63,8 @@ class Traced(Stage):
     def __init__(
         self,
         boundary: Boundary,
-        jaxpr: Any,
-        out_tree: Any,
+        jaxpr: compat.Jaxpr,
+        out_tree: PyTreeDef,
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
         imported: PrintedText | None = None,
@@ -101,7 +102,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: object) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         if groups and self.imported is not None and (program := self.imported.program("ttir")) is not None:
@@ -114,7 +115,7 @@ class Traced(Stage):
         """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
         return self.lower().explain(cluster)
 
-    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+    def _analyse(self, jaxpr: compat.Jaxpr) -> ResidencyMap:
         if self._known_residency is not None and jaxpr is self._jaxpr:
             return self._known_residency
         inputs = self._boundary.residencies
@@ -128,9 +129,9 @@ class Traced(Stage):
     @overload
     def lower(self) -> Lowered: ...
     @overload
-    def lower(self, *, lowering_platforms: Sequence[str] | None = ..., **of_jax: Any) -> Any: ...
+    def lower(self, *, lowering_platforms: Sequence[str] | None = ..., **of_jax: object) -> Any: ...
     @progress("lower")
-    def lower(self, *, lowering_platforms: Sequence[str] | None = None, **of_jax: Any) -> Any:
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None, **of_jax: object) -> Any:
         """Runs the pass from TTIR to TTNN; needs no devices.
 
         Args:
@@ -170,8 +171,8 @@ class Lowered(JaxLowered):
     def __init__(
         self,
         boundary: Boundary,
-        jaxpr: Any,
-        out_tree: Any,
+        jaxpr: compat.Jaxpr,
+        out_tree: PyTreeDef,
         traced: Traced | None = None,
         residency: ResidencyMap | None = None,
         inexpressible: InexpressibleError | None = None,
@@ -180,7 +181,7 @@ class Lowered(JaxLowered):
         self._traced = traced
         self._lowered_residency = residency
 
-    def _analyse(self, jaxpr: Any) -> ResidencyMap:
+    def _analyse(self, jaxpr: compat.Jaxpr) -> ResidencyMap:
         if jaxpr is not self._jaxpr:
             return self.residency.with_calls_inlined(jaxpr)
         # A program over another mesh has other types, and so other variables.
@@ -204,7 +205,7 @@ class Lowered(JaxLowered):
     def export(
         self,
         directory: str | os.PathLike[str],
-        *args: Any,
+        *args: object,
         languages: Sequence[str] = EXPORTED,
         seed: int = 0,
         make_inputs: str | None = None,
@@ -212,7 +213,7 @@ class Lowered(JaxLowered):
         unroll_limit: int | None = None,
         strict: bool = True,
         constant_limit: int = CONSTANT_LIMIT,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
 
@@ -329,7 +330,7 @@ class Lowered(JaxLowered):
 
     @progress("compile")
     def compile(
-        self, *, check_replication: bool | None = None, device_assignment: Sequence[Any] | None = None
+        self, *, check_replication: bool | None = None, device_assignment: Sequence[object] | None = None
     ) -> Compiled:
         """Compiles the program for the devices of its mesh.
 
@@ -364,7 +365,7 @@ class Lowered(JaxLowered):
             explain=self.explain,
         )
 
-    def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
+    def run(self, args: Sequence[object], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly; `checks` checks its claims."""
         if is_multi_process():
             compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)

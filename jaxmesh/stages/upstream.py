@@ -38,7 +38,7 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, lo
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, End, read_boundary
 from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import without_mesh
+from jaxmesh.jaxprs.compat import Aval, Jaxpr, without_mesh
 from jaxmesh.runtime.progress import progress
 from jaxmesh.stages.joined_tensors import join_tensors
 from jaxmesh.stages.read_mlir import decode_function, import_program
@@ -107,7 +107,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         donated = () if self.lowered is None else self.lowered.boundary.donated
         return read_text(dataclasses.replace(stage, text=text), functools.cache(self._lower), donated)
 
-    def _lower(self) -> Any:
+    def _lower(self) -> object:
         made: Any = self.program("ttnn")
         return made.lower()
 
@@ -203,7 +203,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         return describe(name, self, (text.program, text.moved, text.remarks), self.cluster or DEFAULT, judge)
 
     @without_mesh()
-    def diagnose(self, *args: Any, seed: int = 0, **kwargs: Any) -> Diagnosis:
+    def diagnose(self, *args: object, seed: int = 0, **kwargs: object) -> Diagnosis:
         """Compares the compiler's texts with the unsharded program, value by value; see `jaxmesh.diagnose`.
 
         Args:
@@ -215,7 +215,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
         return diagnose(self, *_leaves(args, kwargs), seed=seed)
 
     @without_mesh()
-    def repair(self, *args: Any, seed: int = 0, **kwargs: Any) -> Repair:
+    def repair(self, *args: object, seed: int = 0, **kwargs: object) -> Repair:
         """Changes the program until the compiler compiles it right, as little as is needed.
 
         A right program does not change. In another the operations change that the compiler makes wrongly or refuses:
@@ -252,7 +252,7 @@ class UpstreamResult(UpstreamProgram, Generic[T]):
                 (_leaves(args, kwargs), seed),
             )
 
-    def report(self, *args: Any, seed: int = 0, **kwargs: Any) -> str:
+    def report(self, *args: object, seed: int = 0, **kwargs: object) -> str:
         """Returns the text of an issue for tt-mlir: the smallest program, what the compiler makes of it, the remedy.
 
         Args:
@@ -312,14 +312,14 @@ def _with_whole_arrays(
     ends: BoundaryShardings,
     tensors: Ends,
     boundary: Boundary,
-    jaxpr: Any,
-    *rest: Any,
+    jaxpr: Jaxpr,
+    *rest: object,
     **keywords: Any,
 ) -> T:
     """Makes a program that takes and returns whole arrays in place of tensors on the devices, except `tensors`."""
     renamed = dict(zip(ends.axes, boundary.mesh.axis_names, strict=False))
 
-    def sharding_of(end: Any, aval: Any) -> NamedSharding | None:
+    def sharding_of(end: Any, aval: Aval) -> NamedSharding | None:
         local = _local(end, ends.axes, tuple(aval.shape))
         if local is None or len(ends.axes) != len(boundary.mesh.axis_names):
             return None
@@ -330,7 +330,7 @@ def _with_whole_arrays(
         there = argument.varying is not None
         return dataclasses.replace(argument, sharding=sharding_of(end, argument.aval)) if there else argument
 
-    def kept(aval: Any, end: Any, on_device: bool) -> Any:
+    def kept(aval: Aval, end: Any, on_device: bool) -> Any:
         sharding = sharding_of(end, aval) if on_device else None
         if sharding is None:
             return None
@@ -346,6 +346,6 @@ def _with_whole_arrays(
     return make(boundary, jaxpr, *rest, **keywords)
 
 
-def _leaves(args: Any, kwargs: Any) -> list[Any]:
+def _leaves(args: object, kwargs: object) -> list[object]:
     """Returns the flat arguments that the compiler's texts take: of keys of random numbers their words."""
     return list(map(compat.words_of, jax.tree.leaves(join_tensors((args, kwargs)))))

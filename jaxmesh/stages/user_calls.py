@@ -22,12 +22,12 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.trees import parameter_names, show_path
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_devices, check_donated, check_leaf, flatten, prepare_tree
 from jaxmesh.tensor.mesh_tensor import is_tensor
 from jaxmesh.validate import as_tuple, is_hashable, quote
 
-_tree: Any = jax.tree
 _NUMBERS = (float, complex, np.inexact)
 _COMMON = frozenset(map(np.dtype, "?bBhHiIlLefd"))
 """Types of elements that JAX has."""
@@ -90,13 +90,13 @@ class ArgumentSet:
         at = {n + count if n < 0 else n for n in self.argnums}
         return [i in at for i in range(count)]
 
-    def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def split(self, args: Sequence[object], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Returns the dynamic arguments alone."""
         dynamic = [a for a, static in zip(args, self.marks(len(args)), strict=True) if not static]
         return dynamic, {k: v for k, v in kwargs.items() if k not in self.argnames}
 
     def join(
-        self, args: Sequence[Any], kwargs: dict[str, Any], dynamic: Sequence[Any], dynamic_kw: dict[str, Any]
+        self, args: Sequence[object], kwargs: dict[str, Any], dynamic: Sequence[Any], dynamic_kw: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """Returns the full arguments, with the dynamic arguments replaced."""
         rest = iter(dynamic)
@@ -171,19 +171,19 @@ _PLAIN = frozenset[type[Any]]({int, bool, str, bytes, type(None), type, types.Fu
 """The types of which JAX's cache tells all values apart that a program can."""
 
 
-def key_of(value: Any) -> Hashable:
+def key_of(value: object) -> Hashable:
     """Returns what stands for a value in a key; it has a hash if the value has one.
 
     >>> key_of((1, 0.0)) == key_of((True, 0.0)), key_of(0.0) == key_of(-0.0), key_of((1, 2)) == key_of((1, 2))
     (False, False, True)
     """
-    kind = cast("type[Any]", type(value))
+    kind = type(value)
     if isinstance(value, _NUMBERS):
         return kind, np.asarray(value).tobytes()
     if isinstance(value, tuple):
-        return kind, tuple(map(key_of, cast("tuple[Any, ...]", value)))
+        return kind, tuple(map(key_of, cast("tuple[object, ...]", value)))
     if isinstance(value, frozenset):
-        return kind, frozenset(map(key_of, cast("frozenset[Any]", value)))
+        return kind, frozenset(map(key_of, cast("frozenset[object]", value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = tuple(key_of(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare)
         # A class that defines a hash may hold unhashable values.
@@ -209,7 +209,7 @@ class UserCall:
     args: Sequence[Any]
     kwargs: dict[str, Any]
     leaves: list[Any]
-    tree: Any
+    tree: PyTree
     paths: list[Any]
     donated: tuple[int, ...]
 
@@ -234,14 +234,16 @@ class Calls:
 
         return run
 
-    def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arrange(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """Returns a call with the static arguments marked that JAX's cache does not tell apart.
 
         Raises:
           VerifyError: a donated argument is passed twice.
         """
         if self.donated:
-            leaves = _tree.leaves((args, kwargs))
+            leaves = jax.tree.leaves((args, kwargs))
             if len(set(map(id, leaves))) < len(leaves):
                 call = self.flatten(args, kwargs)
                 check_donated(call.leaves, call.donated, call.paths, self.parameters(call.args))
@@ -253,7 +255,7 @@ class Calls:
                 return self.mark(args, kwargs)
         return args, kwargs
 
-    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    def prepare(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Returns a new call in the form that a program takes, static arguments marked, and True if one is a copy."""
         if self.simple:
             # Most calls with NumPy arrays take these alone.
@@ -265,7 +267,7 @@ class Calls:
         prepared = prepare_tree(given := self.static.split(args, kwargs))
         return *self.mark(*self.static.join(args, kwargs, *prepared)), prepared is not given
 
-    def mark(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def mark(self, args: Sequence[object], kwargs: dict[str, object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns a call with its static arguments marked.
 
         Raises:
@@ -278,7 +280,7 @@ class Calls:
         marked = tuple(_marked(x) if static else x for x, static in marks)
         return marked, {k: _marked(x) if k in self.static.argnames else x for k, x in kwargs.items()}
 
-    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: AnyMesh | None) -> None:
+    def check(self, args: tuple[object, ...], kwargs: dict[str, object], mesh: AnyMesh | None) -> None:
         """Checks the arguments of a call that JAX has refused.
 
         Raises:
@@ -294,7 +296,7 @@ class Calls:
                 check_devices(leaf, what, mesh)
             check_leaf(leaf, what)
 
-    def flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> UserCall:
+    def flatten(self, args: Sequence[object], kwargs: dict[str, object]) -> UserCall:
         """Flattens a call, once: everything that follows takes its leaves."""
         if self.simple:
             return UserCall(self.fun, args, kwargs, *flatten((tuple(args), kwargs)), ())
@@ -303,7 +305,7 @@ class Calls:
         dynamic, dynamic_kw = self.static.split(args, kwargs)
 
         @functools.wraps(self.fun)
-        def fun(*dynamic: Any, **dynamic_kw: Any) -> Any:
+        def fun(*dynamic: Any, **dynamic_kw: object) -> Any:
             full, full_kw = self.static.join(args, kwargs, dynamic, dynamic_kw)
             return unmarked(*full, **full_kw)
 
@@ -319,7 +321,7 @@ class Calls:
         numbers = tuple(i for i, path in enumerate(paths) if is_donated(path))
         return UserCall(fun, args, kwargs, leaves, tree, paths, numbers)
 
-    def parameters(self, args: Sequence[Any]) -> tuple[str, ...]:
+    def parameters(self, args: Sequence[object]) -> tuple[str, ...]:
         """Returns the names of the parameters of positional arguments that are not static; empty if unknown."""
         names = parameter_names(self.fun, len(args))
         if self.simple:
@@ -331,12 +333,12 @@ class Calls:
         parameters = self.parameters(call.args)
         return [show_path(path, parameters) for path in call.paths]
 
-    def dynamic(self, args: Sequence[Any]) -> tuple[Any, ...]:
+    def dynamic(self, args: Sequence[object]) -> tuple[object, ...]:
         """Returns the arguments that are not static."""
         return tuple(self.static.split(args, {})[0])
 
 
-def _marked(x: Any) -> Any:
+def _marked(x: object) -> Static:
     if isinstance(x, Static):
         return x
     if is_tensor(x):
@@ -348,9 +350,9 @@ def _marked(x: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _take_static(_: Any) -> None:
+def _take_static(_: object) -> None:
     """Takes a static argument."""
 
 
-def _value(x: Any) -> Any:
+def _value(x: object) -> Any:
     return x.value if isinstance(x, Static) else x

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -33,11 +32,11 @@ from jaxmesh.validate import as_bool, quote
 
 
 def visualize(
-    x: Any,
+    x: object,
     spec: PartitionSpec | None = None,
     *,
     mesh: Mesh | AbstractMesh | None = None,
-    dtype: Any = None,
+    dtype: object = None,
     whole: bool = False,
 ) -> Picture:
     """Draws the placement of data: the tensor in its pieces, and the grid of devices that hold them.
@@ -118,7 +117,7 @@ def visualize(
     )
 
 
-def _remedy(x: Any) -> str:
+def _remedy(x: object) -> str:
     if isinstance(x, JitFunction):
         return "; trace it for arguments first: jaxmesh.visualize(f.lower(*args))"
     if isinstance(x, NamedSharding):

@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.jaxprs import evaluate, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var, as_abstract
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var, as_abstract
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line, source_location
 from jaxmesh.jaxprs.stablehlo import stablehlo_text, struct
+from jaxmesh.jaxprs.untyped import PyTree, lax
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.repair import LineChange
     from jaxmesh.frontends.stablehlo.text import StablehloText
 
-_lax: Any = jax.lax
 _sharding: Any = jax.sharding
 _DIMS = ("axes", "axis", "dimension", "dimensions")
 """The parameters of equations that name the dims along which their elements meet."""
@@ -63,7 +64,7 @@ def _numbers(value: Any) -> Sequence[int]:
     return [int(v) for v in values if isinstance(v, int)]
 
 
-def _shape(atom: Any) -> tuple[int, ...]:
+def _shape(atom: Atom) -> tuple[int, ...]:
     return tuple(getattr(atom.aval, "shape", ()))
 
 
@@ -175,7 +176,7 @@ class WholeProgram:
         """Returns the text, which JAX has given the user's source locations."""
         return text
 
-    def function(self, boundary: Boundary, out_tree: Any) -> Any:
+    def function(self, boundary: Boundary, out_tree: PyTreeDef) -> Any:
         """Returns the program as a function of JAX, with the shardings of arguments and results."""
 
         def run(*leaves: Any) -> list[Any]:
@@ -202,31 +203,31 @@ class WholeProgram:
 
 
 def as_function(
-    run: Callable[..., list[Any]], boundary: Boundary, out_tree: Any, ins: Sequence[Any], outs: Sequence[Any]
-) -> Any:
+    run: Callable[..., list[object]], boundary: Boundary, out_tree: PyTreeDef, ins: Sequence[Any], outs: Sequence[Any]
+) -> object:
     """Returns a jitted function of a program's trees that calls a function of flat arguments."""
-    mesh: Any = with_devices(boundary.mesh)
+    mesh = with_devices(boundary.mesh)
     places, explicit = [_placed(s, mesh) for s in ins], AxisType.Explicit in boundary.mesh.axis_types
     args, kwargs = jax.tree.unflatten(boundary.in_tree, [i in boundary.donated for i in range(len(places))])
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: Any) -> PyTree:
         leaves = jax.tree.leaves((args, kwargs))
         if kwargs or explicit:
             # JAX takes shardings for arguments by position alone; on Explicit axes shardings are a part of types.
-            place = _sharding.reshard if explicit else _lax.with_sharding_constraint
+            place = _sharding.reshard if explicit else lax.with_sharding_constraint
             leaves = [x if s is None else place(x, s) for x, s in zip(leaves, places, strict=True)]
         return jax.tree.unflatten(out_tree, run(*leaves))
 
     call.__name__ = call.__qualname__ = boundary.name
     results = jax.tree.unflatten(out_tree, [_placed(s, mesh) for s in outs])
-    options: dict[str, Any] = {} if kwargs else {"in_shardings": jax.tree.unflatten(boundary.in_tree, places)[0]}
+    options = {} if kwargs else {"in_shardings": jax.tree.unflatten(boundary.in_tree, places)[0]}
     if boundary.donated:
         options["donate_argnums"] = [i for i, flags in enumerate(args) if _all(flags)]
         options["donate_argnames"] = [name for name, flags in kwargs.items() if _all(flags)]
     return jax.jit(call, out_shardings=results, keep_unused=True, **options)
 
 
-def _all(flags: Any) -> bool:
+def _all(flags: object) -> bool:
     leaves = jax.tree.leaves(flags)
     return bool(leaves) and all(leaves)
 
@@ -261,7 +262,7 @@ class _Changer:
         if not any(line in self.changes for _, line in _placed_eqns(jaxpr, self.line_of, caller)):
             return jaxpr
 
-        def perform(eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+        def perform(eqn: Eqn, operands: Sequence[jax.Array]) -> Sequence[Any]:
             return self._perform(eqn, operands, _place(self.line_of, eqn, caller))
 
         def run(*args: Any) -> list[Any]:
@@ -270,7 +271,7 @@ class _Changer:
         made = jax.make_jaxpr(run)(*[struct(v.aval) for v in walk.open_jaxpr(jaxpr).invars])
         return walk.in_form_of(jaxpr, made)
 
-    def _perform(self, eqn: Eqn, operands: Sequence[Any], line: str) -> Sequence[Any]:
+    def _perform(self, eqn: Eqn, operands: Sequence[jax.Array], line: str) -> Sequence[Any]:
         if is_region(eqn):
             return evaluate.bind_at_source(eqn, operands)
         change = self.changes.get(line)
@@ -287,7 +288,7 @@ class _Changer:
                 return evaluate.bind(eqn, operands)
             return self._constrained(eqn, operands, line, change)
 
-    def _constrained(self, eqn: Eqn, operands: Sequence[Any], line: str, change: LineChange) -> Sequence[Any]:
+    def _constrained(self, eqn: Eqn, operands: Sequence[jax.Array], line: str, change: LineChange) -> Sequence[Any]:
         rank = len(_shape(eqn.invars[0])) if eqn.invars else 0
         reshards = eqn.primitive.name == _CONSTRAINT
         dims = frozenset(range(rank)) if change.whole or reshards else mixed_dims(eqn)
@@ -303,7 +304,7 @@ class _Changer:
         kept = [reshards or (jnp.ndim(y) < rank and "axes" in eqn.params) for y in results]
         return [y if keeps else self._whole(y, dims, rank) for y, keeps in zip(results, kept, strict=True)]
 
-    def _whole(self, x: Any, dims: frozenset[int], rank: int, left: int = 0) -> Any:
+    def _whole(self, x: jax.Array, dims: frozenset[int], rank: int, left: int = 0) -> Any:
         """Asks for a value whose dims, all if it has not `rank`, are split by the first `left` mesh axes alone."""
         if not jnp.ndim(x) or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
             return x
@@ -311,5 +312,5 @@ class _Changer:
         axes = self.mesh.axis_names[:left]
         parts = math.prod(self.mesh.shape[a] for a in axes)
         split = axes if all(x.shape[d] % parts == 0 for d in closed) and len(closed) == 1 else None
-        free: Iterator[Any] = (split if d in closed else PartitionSpec.UNCONSTRAINED for d in range(jnp.ndim(x)))
-        return _lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(*free)))
+        free: Iterator[object] = (split if d in closed else PartitionSpec.UNCONSTRAINED for d in range(jnp.ndim(x)))
+        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(*free)))

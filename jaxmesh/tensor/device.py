@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import jax
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
+from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.tensor import beyond
@@ -15,8 +16,8 @@ from jaxmesh.tensor.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh
 from jaxmesh.validate import as_index
 
 
-def _devices() -> list[Any]:
-    return cast("list[Any]", jax.devices())
+def _devices() -> list[Device]:
+    return cast("list[Device]", jax.devices())
 
 
 def open_mesh_device(

@@ -275,10 +275,10 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     mesh: Any = tensor.mesh
     # As in the real `ttnn`, a shard has the device of the whole tensor.
     owner = tensor.device()
-    tensors: list[Any] = []
+    tensors: list[object] = []
     for coordinate, shard in tensor.shards():
         alone = Mesh(mesh.devices[tuple(slice(c, c + 1) for c in coordinate)], mesh.axis_names, mesh.axis_types)
-        data: Any = jax.make_array_from_single_device_arrays(
+        data = jax.make_array_from_single_device_arrays(
             shard.shape, NamedSharding(alone, PartitionSpec()), [shard], dtype=shard.dtype
         )
         tensors.append(set_owner(MeshTensor(data, alone, (), None, tensor.storage).mark_proven(), owner))

@@ -194,7 +194,7 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
     return number
 
 
-def _cast_exactly(x: Any, dtype: DTypeLike) -> Any:
+def _cast_exactly(x: Any, dtype: DTypeLike) -> object:
     """Returns a number in an element type: rounded as a float, exact as an integer or bool, None if impossible."""
     value = np.asarray(x)
     if value.dtype.kind in "OSUTmM":
@@ -213,7 +213,7 @@ def _cast_exactly(x: Any, dtype: DTypeLike) -> Any:
 _scalars = Cache[jax.Array](4096, "numbers on the devices")
 
 
-def _copy_to_all(value: Any, mesh: AnyMesh) -> Any:
+def _copy_to_all(value: Any, mesh: AnyMesh) -> object:
     """Returns a number on every device; each is sent once."""
     if isinstance(mesh, AbstractMesh):
         return value
@@ -239,7 +239,7 @@ makes anew in every call."""
 def _perform_on_mesh(
     definition: OpDef, title: str, operands: Sequence[object], static: StaticArguments, mesh: AnyMesh, storage: Storage
 ) -> list[MeshTensor]:
-    data: list[Any] = []
+    data: list[object] = []
     types: list[OperandType] = []
     owner = owner_of(operands)
     for i, x in enumerate(operands):
@@ -349,10 +349,10 @@ def _check_operand_types(title: str, operands: Sequence[OperandType], mesh: AnyM
 
 
 def _compute(
-    definition: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
+    definition: OpDef, title: str, operands: Sequence[jax.Array], static: StaticArguments, mesh: Mapping[str, int]
 ) -> list[Any]:
     """Performs an op inside a typed trace; the op infers the types of its results."""
-    like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(jnp.bfloat16))
+    like: object = static.dtype or (operands[0].dtype if operands else np.dtype(jnp.bfloat16))
     check_size(static.shape or (), like, f"{title}: its result")
     declared = [jax.ShapeDtypeStruct(static.shape or (), like)] * definition.results[0]
     # The caller knows the op by its Python name.
@@ -367,11 +367,11 @@ def _compute(
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 
-def apply_operator(name: str, operands: Sequence[object]) -> Any:
+def apply_operator(name: str, operands: Sequence[object]) -> object:
     """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
     known = (MeshTensor, *NUMBER, *_ARRAYS)
     # An object that NumPy converts to an array is in host memory.
-    values: list[Any] = [
+    values: list[object] = [
         x if isinstance(x, known) or getattr(x, "__array__", None) is None else np.asarray(x) for x in operands
     ]
     return apply_op(name, values) if all(isinstance(x, known) for x in values) else NotImplemented

@@ -87,7 +87,7 @@ def round_to_blocks(array: Any, kind: DataType, numpy: Any = np) -> Any:
     return values.reshape(*rows.shape)[..., :size].reshape(shape)
 
 
-_ARRAY: Any = (np.ndarray, np.generic, jax.Array)
+_ARRAY = (np.ndarray, np.generic, jax.Array)
 
 
 class _AnyTensor(type):
@@ -303,7 +303,7 @@ def in_program() -> bool:
 
 
 def copy_to_devices(
-    array: Any, device: MeshDevice | Mesh, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
+    array: object, device: MeshDevice | Mesh, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
 ) -> MeshTensor:
     """Returns a host tensor copied to every device of a mesh."""
     mesh = mesh_of(device)
@@ -324,6 +324,6 @@ def array_of(x: Any) -> Any:
     return x.array if is_host_tensor(x) else x
 
 
-def wrap_array(x: Any, layout: Layout) -> Any:
+def wrap_array(x: MeshTensor, layout: Layout) -> Any:
     """Returns a NumPy array as a host tensor; anything else unchanged."""
     return Tensor(x, layout=layout) if isinstance(x, np.ndarray) else x

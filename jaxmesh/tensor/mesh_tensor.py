@@ -317,7 +317,7 @@ class MeshTensor(TensorBase):
     def __copy__(self) -> MeshTensor:
         return self.with_storage(self.storage)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
+    def __deepcopy__(self, memo: dict[int, object]) -> MeshTensor:
         # The array never changes, so a copy may share it.
         return self.__copy__()
 
@@ -379,7 +379,7 @@ def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
     return (data,), (mesh, t.varying, _Annotations(t.topology, t.storage, proven))
 
 
-def _unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> MeshTensor:
+def _unflatten(aux: tuple[Any, ...], children: Sequence[object]) -> MeshTensor:
     mesh, varying, annotations = aux
     # JAX keeps one compiled function for all tensors of a type, so its results must not inherit from the first one.
     known = _COMPUTED if isinstance(children[0], Tracer) else annotations

@@ -76,7 +76,7 @@ def _devices(platform: str, ids: Sequence[int]) -> list[Any] | None:
         if platform == "cpu" and not jax.distributed.is_initialized():
             emulate(max(ids) + 1)
         every = cast("list[Any]", jax.devices(platform))
-        known: dict[int, Any] = {d.id: d for d in every}
+        known: dict[int, object] = {d.id: d for d in every}
     except (DeviceCountError, RuntimeError):
         return None
     return [known[i] for i in ids] if all(i in known for i in ids) else None

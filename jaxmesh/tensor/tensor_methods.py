@@ -27,7 +27,7 @@ from jaxmesh.tensor.transfers import aggregate, to_mesh
 from jaxmesh.tensor.types import DRAM_MEMORY_CONFIG, ON_HOST, DataType, Layout, MemoryConfig, as_dtype, on_host
 from jaxmesh.validate import as_instance, quote
 
-_BOOL: Any = (bool, np.bool_)
+_BOOL = (bool, np.bool_)
 
 
 def infer_shape(callee: str, shape: Sequence[int], own: Sequence[int]) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ def slices_of(key: object, shape: Sequence[int]) -> tuple[list[tuple[int, int, i
     >>> slices_of((1, slice(None, 2)), (4, 6))
     ([(1, 2, 1), (0, 2, 1)], {1})
     """
-    keys: list[Any] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
+    keys: list[object] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1 or len(keys) - len(dots) > len(shape):
         raise VerifyError(
@@ -107,15 +107,15 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _UNARY: Mapping[str, str] = {"invert": "bitwise_not", "abs": "abs", "neg": "neg"}
 
 
-def _binary(op: str) -> Callable[[Any, Any], Any]:
+def _binary(op: str) -> Callable[[object, object], object]:
     return lambda self, other: apply_operator(op, (self, other))
 
 
-def _reflect(op: str) -> Callable[[Any, Any], Any]:
+def _reflect(op: str) -> Callable[[object, object], object]:
     return lambda self, other: apply_operator(op, (other, self))
 
 
-def _unary(op: str) -> Callable[[Any], Any]:
+def _unary(op: str) -> Callable[[object], object]:
     return lambda self: apply_operator(op, (self,))
 
 
@@ -237,7 +237,7 @@ def to_array(self: MeshTensor, dtype: Any = None, copy: bool | None = None) -> A
     return np.array(self.value("numpy.asarray", None), dtype=dtype, copy=copy)
 
 
-def to_jax_array(self: MeshTensor) -> Any:
+def to_jax_array(self: MeshTensor) -> jax.Array:
     """Returns the array of a tensor on one device for functions of JAX."""
     if self.mesh.size == 1 and not jax.sharding.get_abstract_mesh().manual_axes:
         return self.data.reshape(tuple(self.shape))

@@ -47,7 +47,7 @@ def array_from_torch(tensor: Any) -> Array:
     return plain.view(bits).numpy().view(getattr(jnp, name))
 
 
-def check_to_torch(dtype: Any, torch_rank: Any) -> None:
+def check_to_torch(dtype: object, torch_rank: object) -> None:
     """Checks the arguments of `to_torch` before anything is read."""
     torch = torch_module()
     if dtype is not None and not isinstance(dtype, torch.dtype):

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import array_type
-from jaxmesh.jaxprs.untyped import DType, Shape
+from jaxmesh.jaxprs.untyped import Device, DType, Shape
 from jaxmesh.runtime.distributed.collectives import is_here, spans_processes
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
 from jaxmesh.sharding.distribution import (
@@ -42,7 +42,7 @@ class DistributePlan:
 
     cuts: tuple[Index, ...]
     piece_of_device: tuple[int, ...]
-    devices: list[Any]
+    devices: list[Device]
     sharding: NamedSharding
     kind: Any
     varying: tuple[str, ...]

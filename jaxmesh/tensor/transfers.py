@@ -17,7 +17,7 @@ from jaxmesh.dialects.replication import Claim, Coordinate, error, is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError
 from jaxmesh.jaxprs.compat import on_devices
 from jaxmesh.jaxprs.tracing_state import require_region
-from jaxmesh.jaxprs.untyped import Array, DType, Shape
+from jaxmesh.jaxprs.untyped import Array, Device, DType, Shape
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, spans_processes
@@ -267,7 +267,7 @@ def _gather_if_different(
     mine: Mapping[Coordinate, Shard], owners: Mapping[Coordinate, int], tensor: MeshTensor, mesh: Mesh, claim: Claim
 ) -> Mapping[Coordinate, Shard]:
     """Returns the shards of all processes if their digests show a difference, else no shard."""
-    devices: list[Any] = list(mesh.devices.flat)
+    devices: list[Device] = list(mesh.devices.flat)
     arrays = {c: host_bits(x) for c, x in mine.items()}
     own = {c: np.frombuffer(digest(x), np.uint8) for c, x in arrays.items()}
     digests = gather(own, owners, (len(digest(0)),), np.uint8, devices)

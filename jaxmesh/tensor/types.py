@@ -200,7 +200,7 @@ class Shape(tuple[int, ...]):
 
     def __eq__(self, other: object) -> bool:
         # The real one also equals lists.
-        row = tuple(cast("list[Any]", other)) if isinstance(other, list) else other
+        row = tuple(cast("list[object]", other)) if isinstance(other, list) else other
         return tuple.__eq__(self, row)
 
     def __ne__(self, other: object) -> bool:

@@ -41,7 +41,7 @@ class Binder:
         for overload in reversed(self._overloads):
             for p in overload:
                 self.defaults[self.slot(p.name)] = default_of(p)
-        self._orders: dict[Any, tuple[list[int], list[Any]]] = {}
+        self._orders: dict[object, tuple[list[int], list[object]]] = {}
 
     @property
     def signature(self) -> inspect.Signature:
@@ -75,9 +75,9 @@ class Binder:
 
     def _known_by_elements(
         self, form: tuple[object, ...], given: Sequence[object], args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> tuple[list[int], list[Any]]:
+    ) -> tuple[list[int], list[object]]:
         """Returns what `_select` does, kept by element types, too: the types in a list may select another overload."""
-        rows = [tuple(map(type, cast("Sequence[Any]", x))) for x in given if type(x) is list or type(x) is tuple]
+        rows = [tuple(map(type, cast("Sequence[object]", x))) for x in given if type(x) is list or type(x) is tuple]
         if any(list in row or tuple in row for row in rows):
             return self._select(args, kwargs)
         key = (form, *rows) if rows else form
@@ -95,7 +95,7 @@ class Binder:
             found = _mismatch(overload, args, kwargs)
             if found is None:
                 order = [self.slot(p.name) for p in overload[: len(args)]]
-                defaults: list[Any] = [None] * len(self.slots)
+                defaults = [None] * len(self.slots)
                 for p in overload:
                     defaults[self.slot(p.name)] = default_of(p)
                 return [*order, *[self.slot(n) for n in kwargs]], defaults
@@ -158,7 +158,7 @@ def argument_key(values: Sequence[Any], slots: Sequence[int]) -> list[Hashable] 
     key: list[Hashable] = []
     for slot in slots:
         value = values[slot]
-        kind: type[Any] = value.__class__
+        kind = value.__class__
         if value is None or kind in _PLAIN:
             key += kind, value
         elif kind is MemoryConfig:
@@ -175,7 +175,7 @@ def argument_key(values: Sequence[Any], slots: Sequence[int]) -> list[Hashable] 
         elif kind is DataType or kind is Layout:
             key += kind, id(value)
         elif kind in _ROWS:
-            row: tuple[Any, ...] = tuple(value)
+            row: tuple[object, ...] = tuple(value)
             for entry in row:
                 if type(entry) is not int:
                     return None

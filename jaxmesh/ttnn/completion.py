@@ -44,7 +44,7 @@ def _take_rows(lookup: Lookup, given: Arguments) -> Arguments:
 def _flatten_norm(lookup: Lookup, given: Arguments) -> Arguments:
     """Makes rows of the parameters of a norm, which may have more dims, and be longer inside of the last tile."""
     width = (1, *given["input_tensor"].shape)[-1]
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for name in ("weight", "bias"):
         shape = (width,) if given[name] is None else tuple(given[name].shape)
         size = prod(shape)

@@ -43,13 +43,13 @@ class Composed(TtnnFunction):
         return finish_one(result, results[0]) if results else result
 
 
-def composed(compute: Callable[..., object]) -> Any:
+def composed(compute: Callable[..., object]) -> Composed:
     """Gives a function the parameters of the real one, and enters it under its name."""
     return Composed(f"ttnn.{compute.__name__}", compute)
 
 
 @composed
-def clamp(input_tensor: Any, min: Any, max: Any, memory_config: MemoryConfig | None) -> Any:  # noqa: A002
+def clamp(input_tensor: MeshTensor, min: object, max: object, memory_config: MemoryConfig | None) -> Any:  # noqa: A002
     """Selects values between two bounds, which are numbers or tensors; None leaves a side open."""
     if any(isinstance(b, (Tensor, MeshTensor)) for b in (min, max)):
         maximum, minimum = lookup("ttnn.maximum"), lookup("ttnn.minimum")
@@ -66,9 +66,9 @@ def clamp(input_tensor: Any, min: Any, max: Any, memory_config: MemoryConfig | N
 
 @composed
 def conv1d(
-    input_tensor: Any, weight_tensor: Any, device: MeshDevice, in_channels: int, out_channels: int, batch_size: int,
+    input_tensor: object, weight_tensor: Any, device: MeshDevice, in_channels: int, out_channels: int, batch_size: int,
     input_length: int, kernel_size: int, stride: int, padding: int | Sequence[int], dilation: int, groups: int,
-    bias_tensor: Any, dtype: DataType | None, memory_config: MemoryConfig | None,
+    bias_tensor: object, dtype: DataType | None, memory_config: MemoryConfig | None,
 ) -> Any:  # fmt: skip
     """Computes a convolution of rows, by `ttnn.conv2d` of images one pixel wide."""
     sides = [padding, padding] if isinstance(padding, int) else list(padding)

@@ -15,6 +15,7 @@ from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.jaxprs.untyped import DType, jnp
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.tensor.assemble import set_owner
 from jaxmesh.tensor.execute import NUMBER, apply_op
 from jaxmesh.tensor.host_tensor import Tensor, copy_to_devices, is_host_tensor, round_to_blocks
@@ -162,7 +163,7 @@ def _round_stored(data: Any, rank: int, block: DataType) -> Any:
 _round: Any = jax.jit(_round_stored, static_argnums=(1, 2))
 
 
-def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | None:
+def bring_operands(operands: Sequence[MeshTensor], mesh: AnyMesh | None = None) -> list[Any] | None:
     """Returns operands with those in host memory brought to the devices, as the function itself does it.
 
     None if none is in host memory, or all are and no mesh is given.
@@ -173,7 +174,7 @@ def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | Non
     if target is None or not any(here):
         return None
 
-    def bring(x: Any) -> Any:
+    def bring(x: Any) -> object:
         if is_host_tensor(x):
             return copy_to_devices(x.array, target, x.layout, None)
         return to_mesh(x, target, DRAM_MEMORY_CONFIG)
@@ -181,7 +182,7 @@ def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | Non
     return [bring(x) if is_here else x for x, is_here in zip(operands, here, strict=True)]
 
 
-def differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
+def differ_in_storage(before: Sequence[MeshTensor], after: Sequence[MeshTensor]) -> bool:
     """Returns True for results of one storage whose arrays stayed as they were."""
     first = after[0].storage if isinstance(after[0], MeshTensor) else None
     return first is not None and all(

@@ -20,7 +20,7 @@ from jaxmesh.tensor.transfers import elements
 from jaxmesh.tensor.types import DataType, Layout, MemoryConfig, as_dtype, data_type
 from jaxmesh.ttnn.layout_ops import to_device
 
-_ARRAY: Any = (np.ndarray, np.generic, jax.Array)
+_ARRAY = (np.ndarray, np.generic, jax.Array)
 _STORED_AS = {
     "bool": DataType.UINT8, "int16": DataType.UINT16, "int64": DataType.UINT32, "float16": DataType.BFLOAT16,
 }  # fmt: skip

@@ -95,14 +95,14 @@ class EmulatedFunction(TtnnFunction):
         self._static = sorted({*typed, *attributes, *judged, *[i for _, i in self._unsupported]})
         self._dim: Any = slots.get("dim")
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
-        self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result], str | None]] = {}
+        self._converted: dict[object, tuple[StaticArguments, Storage, Sequence[Result], str | None]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Performs the op; see `help` of the function for its arguments."""
         values = self._binder.bind(args, kwargs)
         operands = self._device_operands(values)
         device: Any = None if self._device is None else values[self._device]
-        key: Any = None
+        key = None
         if operands is not None and (found := argument_key(values, self._static)) is not None:
             # Besides its arguments, the switch, the mesh, and whether another function is computed by it decide whether
             # the real function takes a call.
@@ -132,10 +132,10 @@ class EmulatedFunction(TtnnFunction):
             operands = values[self._operand_list]
         if type(operands) is not list:
             return None
-        known = cast("list[Any]", operands)
+        known = cast("list[object]", operands)
         if self._device is not None and values[self._device] is not None:
             return known if not known and type(values[self._device]) is MeshDevice and not in_program() else None
-        there: list[Any] = []
+        there: list[object] = []
         for i, x in enumerate(known):
             if type(x) is MeshTensor and x.storage.type is StorageType.DEVICE:
                 there.append(x)
@@ -213,7 +213,7 @@ class EmulatedFunction(TtnnFunction):
             self._converted[key] = static, storage, results, computed
         return self._result(values, outs)
 
-    def _along(self, axes: Sequence[int], values: list[Any], results: Sequence[Result]) -> Any:
+    def _along(self, axes: Sequence[int], values: list[object], results: Sequence[Result]) -> Any:
         """Performs the op along one mesh axis after the other, or the last one first: devices count row by row."""
         inner, slot = list(values), self._operands[0][1]
         for axis in reversed(axes) if self.callee == "ttnn.all_gather" else axes:
@@ -222,7 +222,7 @@ class EmulatedFunction(TtnnFunction):
                 inner[slot] = self._convert_and_perform(inner, None)
         return self._result(values, finish([inner[slot]], results) if results else [inner[slot]])
 
-    def _result(self, values: Sequence[object], outs: list[Any]) -> Any:
+    def _result(self, values: Sequence[object], outs: list[object]) -> Any:
         """Returns the result of the call, after writing it into an operand if the op does so."""
         into = None if self._in_place is None else values[self._in_place]
         if isinstance(into, MeshTensor) and isinstance(outs[0], MeshTensor):
@@ -267,7 +267,7 @@ class EmulatedFunction(TtnnFunction):
             raise VerifyError(f"{self.callee} makes a tensor of sizes from 0 on, got {list(size)}.")
         return known.get("shape", size)
 
-    def _storage(self, values: Sequence[Any], operands: Sequence[Any]) -> Storage:
+    def _storage(self, values: Sequence[object], operands: Sequence[object]) -> Storage:
         memory, layout = self._value(values, "memory_config"), self._value(values, "layout")
         if layout is None:
             layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), Layout.ROW_MAJOR)

@@ -22,7 +22,7 @@ from jaxmesh.validate import quote
 
 
 @composed
-def to_device(tensor: Any, device: MeshDevice | Mesh, memory_config: MemoryConfig | None) -> Any:
+def to_device(tensor: MeshTensor, device: MeshDevice | Mesh, memory_config: MemoryConfig | None) -> Any:
     """Moves a tensor to the devices of a mesh.
 
     Args:
@@ -60,7 +60,7 @@ def from_device(tensor: object) -> Any:
 
 
 @composed
-def to_layout(tensor: Any, layout: Layout, dtype: DataType | None, memory_config: MemoryConfig | None) -> Any:
+def to_layout(tensor: MeshTensor, layout: Layout, dtype: DataType | None, memory_config: MemoryConfig | None) -> Any:
     """Converts the layout, and with `dtype` the element type; on the devices or in host memory.
 
     Like the real function, it returns a tensor in the wanted layout unchanged, whatever its element type.
@@ -78,7 +78,7 @@ def to_layout(tensor: Any, layout: Layout, dtype: DataType | None, memory_config
 
 def _copy_numpy(x: Any) -> Any:
     """Returns a copy of a NumPy array, which its owner may write to; anything else unchanged."""
-    array: Any = x
+    array = x
     return x.copy() if isinstance(array, np.ndarray) else x
 
 

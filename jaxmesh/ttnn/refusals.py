@@ -89,7 +89,7 @@ def _is_beyond(given: Given, *, refuse: bool) -> bool:
 
 
 def _is_array(value: object) -> bool:
-    rows: Sequence[Any] = cast("Any", value) if isinstance(value, (list, tuple)) else [value]
+    rows: Sequence[object] = cast("Any", value) if isinstance(value, (list, tuple)) else [value]
     return any(isinstance(v, (np.ndarray, jax.Array)) for v in rows)
 
 
@@ -115,5 +115,5 @@ def _convert(value: Any) -> Any:
     if isinstance(value, (np.dtype, type)):
         return data_type(as_dtype(value, "an argument")).name
     if type(value) is list or type(value) is tuple:
-        return [_convert(v) for v in cast("Sequence[Any]", value)]
+        return [_convert(v) for v in cast("Sequence[object]", value)]
     return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
 
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.validate import quote
@@ -28,7 +27,7 @@ class WormholeComputeKernelConfig:
     fp32_dest_acc_en: bool = False
     packer_l1_acc: bool = False
     dst_full_sync_en: bool = False
-    throttle_level: Any = None
+    throttle_level: object = None
 
 
 BlackholeComputeKernelConfig = WormholeComputeKernelConfig

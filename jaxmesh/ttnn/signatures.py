@@ -144,9 +144,9 @@ def _value(node: ast.expr | None) -> Any:
 
 
 Test = Callable[[Any], bool]
-_ARRAYS: Any = (np.ndarray, jax.Array)
+_ARRAYS = (np.ndarray, jax.Array)
 _FLOAT: Any = (float, int, np.floating, np.integer, np.bool_)
-_BOOL: Any = (bool, np.bool_)
+_BOOL = (bool, np.bool_)
 _ROWS: Any = (list, tuple, MeshShape, MeshCoordinate)
 
 

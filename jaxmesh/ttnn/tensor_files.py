@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, MissingFileError, ParseError
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.jaxprs.untyped import Array, Device
 from jaxmesh.runtime.distributed.collectives import agree, leaders
 from jaxmesh.runtime.npz import BROKEN, open_arrays
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
@@ -42,7 +42,7 @@ def dump_tensor(
       MissingFileError: the file cannot be written.
     """
     target = as_path("dump_tensor", file_name)
-    devices: list[Any] = []
+    devices: list[Device] = []
     if isinstance(tensor, MeshTensor):
         mesh: Any = tensor.mesh
         devices = list(mesh.devices.flat)
@@ -77,7 +77,7 @@ def dump_tensor(
         agree("dump_tensor: the file written", "", b"", devices)
 
 
-def load_tensor(file_name: str | Path, *, device: MeshDevice | Mesh | None = None) -> Any:
+def load_tensor(file_name: str | Path, *, device: MeshDevice | Mesh | None = None) -> Tensor | MeshTensor:
     """Reads a tensor that `dump_tensor` wrote.
 
     Args:
@@ -128,7 +128,7 @@ def _distribute(data: Array, about: dict[str, Any], layout: Layout, device: Any)
     return assemble(shards, mesh, varying, _read_topology(about["topology"]), storage)
 
 
-def _topology_entry(topology: TensorTopology | None) -> Any:
+def _topology_entry(topology: TensorTopology | None) -> object:
     if topology is None:
         return None
     dims = [p.dim if isinstance(p, PlacementShard) else None for p in topology.placements()]

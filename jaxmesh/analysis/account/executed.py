@@ -17,7 +17,7 @@ from typing import Any
 from jaxmesh.analysis.account import moves
 from jaxmesh.analysis.account.moves import Move, exchange
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.compat import Aval, Eqn
 from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer
 
@@ -26,7 +26,7 @@ UNKNOWN = "unknown"
 """The kind of a primitive that names mesh axes and has no rule in this module."""
 
 
-def nbytes(avals: Iterable[Any]) -> int:
+def nbytes(avals: Iterable[Aval]) -> int:
     """Returns the bytes of arrays; an element narrower than a byte takes one byte in a transfer."""
     return sum(math.prod(a.shape) * int(a.dtype.itemsize) for a in avals if compat.is_array_type(a))
 

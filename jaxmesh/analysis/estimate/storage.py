@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -27,15 +27,17 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.validate import is_hashable, quote
 
 
-def check_stored(stored: Any) -> Mapping[str, str]:
+def check_stored(stored: object) -> Mapping[str, str]:
     """Returns element types by a pattern of the arguments' paths.
 
     Raises:
       ArgumentTypeError: neither an element type nor a dict of them.
       ArgumentValueError: an unknown element type, or an invalid regular expression.
     """
-    requested: Any = {} if stored is None else {"": stored} if isinstance(stored, str) else stored
-    if not isinstance(requested, Mapping) or not all(isinstance(pattern, str) for pattern in cast("Any", requested)):
+    requested = {} if stored is None else {"": stored} if isinstance(stored, str) else stored
+    if not isinstance(requested, Mapping) or not all(
+        isinstance(pattern, str) for pattern in cast("Mapping[object, object]", requested)
+    ):
         raise ArgumentTypeError(
             f"estimate takes as stored an element type, or a dict of them by regular expressions, got {quote(stored)}."
         )

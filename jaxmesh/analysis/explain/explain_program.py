@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.analysis.account import Move, OpMoves, entries, executed as movement
 from jaxmesh.analysis.account.memory import padded_values
@@ -25,7 +25,7 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tenso
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, control_flow, remarks, walk
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
+from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
 from jaxmesh.jaxprs.source_locations import line_of, named_scopes, origin
@@ -41,7 +41,7 @@ Env = Mapping[Var, Residency]
 def explain(
     boundary: Boundary,
     lowered: ResidencyMap,
-    out_tree: Any,
+    out_tree: PyTreeDef,
     flat: Callable[[Callable[[Eqn], str]], Program],
     traced: Jaxpr | None,
     assumptions: Sequence[str] = (),
@@ -115,12 +115,12 @@ class _Walker:
         # By the number of a row: where its equation comes from, and the moves of the equation as it runs.
         self.origins: dict[int, str] = {}
         self.own: dict[int, tuple[Move, ...]] = {}
-        self.removed: dict[Any, list[Removed]] = {}
+        self.removed: dict[object, list[Removed]] = {}
         for gone in log.removed:
             self.removed.setdefault(gone.beside if isinstance(gone.beside, Var) else None, []).append(gone)
         self.shown: set[int] = set()
 
-    def program(self, boundary: Boundary, out_tree: Any) -> None:
+    def program(self, boundary: Boundary, out_tree: object) -> None:
         """Appends all rows of a program."""
         body, env = walk.open_jaxpr(self.residency.program), self.residency.values
         full = _full_shapes(body)
@@ -248,13 +248,13 @@ class _Walker:
     def name(self, atom: Atom) -> str:
         """Returns the name of a variable in the text, or the number of a literal."""
         if isinstance(atom, Literal):
-            literal: Any = atom
+            literal: Literal = atom
             return str(np.asarray(literal.val).item()) if np.size(literal.val) == 1 else "[...]"
         return "_" if isinstance(atom, compat.DropVar) else self.names.get(atom, "?")
 
     def value(self, atom: Atom, env: Env, full: Mapping[Var, tuple[int, ...]]) -> Value:
         """Describes the residency, type and bytes of a value."""
-        aval: Any = atom.aval
+        aval: Aval = atom.aval
         place = _PLACES.get(of_atom(atom, env), "host")
         if not compat.is_array_type(aval):
             return Value(self.name(atom), place, (), (), (), compat.describe(aval), 0)

@@ -131,7 +131,7 @@ class Explanation(Sequence[Row]):
     def __repr__(self) -> str:
         return printable(f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)")
 
-    def __rich_console__(self, _: Any, options: Any) -> Iterator[Any]:
+    def __rich_console__(self, _: object, options: Any) -> Iterator[object]:
         yield importlib.import_module("rich.text").Text(self._report(options.max_width))
 
     @progress("explain")

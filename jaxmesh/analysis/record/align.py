@@ -61,7 +61,7 @@ class _Partners:
 
     def groups(self, ours: Indices, theirs: Indices, key: Key) -> dict[Any, tuple[list[int], list[int]]]:
         """Groups the indices of both recordings by the key of their entries."""
-        groups: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        groups: dict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, (entries, indices) in enumerate(((self.a, ours), (self.b, theirs))):
             for number in indices:
                 groups[key(entries[number])][side].append(number)
@@ -127,7 +127,7 @@ def is_computed(entry: Entry) -> bool:
     return entry.place.op not in PLUMBING and entry.place.op != ARGUMENT
 
 
-def _unknown(entry: Entry) -> Any:
+def _unknown(entry: Entry) -> object:
     path = tuple((s.place.op, s.part, s.index) for s in entry.path)
     return path, _kind(entry), entry.shape, entry.dtype.name
 
@@ -136,7 +136,7 @@ def _type(entry: Entry) -> Any:
     return entry.shape, entry.dtype.name
 
 
-def _contents(entry: Entry) -> Any:
+def _contents(entry: Entry) -> object:
     """Returns the contents of the first copy; the shape counts only for reshapes, since the pass may reshape
     transfers."""
     first = entry.data if entry.coordinates is None else entry.data[0]
@@ -144,7 +144,7 @@ def _contents(entry: Entry) -> Any:
     return shape, entry.dtype.name, zlib.crc32(first.tobytes())
 
 
-def _where(entry: Entry) -> Any:
+def _where(entry: Entry) -> object:
     if entry.place.op == ARGUMENT:
         # The name of the program may differ.
         return ARGUMENT, entry.place.occurrence
@@ -152,7 +152,7 @@ def _where(entry: Entry) -> Any:
     return _source(entry.place.source), path
 
 
-def _source(source: SourceLocation) -> Any:
+def _source(source: SourceLocation) -> object:
     # Without folders: the same program may have been recorded in another folder.
     return pathlib.PurePath(source.file).name, source.line, source.column, source.function
 

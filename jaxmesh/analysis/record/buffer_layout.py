@@ -136,7 +136,7 @@ class Reader:
         return {c: int(array[c] if buffer.on_devices else array) for c in active}
 
     def _value(self, node: ValueNode, walk: Walk, at: Iteration, active: Active) -> None:
-        array: Any = node.buffer.array[at]
+        array = node.buffer.array[at]
         coordinates = active if node.buffer.on_devices else None
         if coordinates is None:
             data = np.asarray(array)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 
@@ -108,7 +107,7 @@ def compare(
     return Comparison(a.name, a.level, b.level, dict(a.mesh), thresholds, tuple(judge.row(x, y) for x, y in pairs))
 
 
-def _threshold(name: str, value: Any, least: float, most: float) -> float:
+def _threshold(name: str, value: float, least: float, most: float) -> float:
     try:
         number = math.nan if isinstance(value, (bool, str)) else float(value)
     except Exception:
@@ -156,7 +155,7 @@ class _Judge:
         for coordinate, (x, y), result in zip(common, copies, metrics, strict=True):
             why, at = self._verdict(result, x, exact)
             if at is not None:
-                element: Any = {"index": at, "value": as_number(x[at]), "other": as_number(y[at])}
+                element = {"index": at, "value": as_number(x[at]), "other": as_number(y[at])}
                 return ComparedValue.of(a, b, "different", coordinate=coordinate or None, why=why, **element, **numbers)
         if missing is not None:
             why = "only one of them made it on this device"
@@ -202,7 +201,7 @@ def _coordinates(a: Entry, b: Entry) -> tuple[Sequence[Coordinate], Coordinate |
     return sorted(set(a.coordinates) & set(b.coordinates)), apart_at[0] if apart_at else None
 
 
-def _worst(metrics: Sequence[Apart]) -> dict[str, Any]:
+def _worst(metrics: Sequence[Apart]) -> dict[str, object]:
     """Returns the smallest correlation and the largest differences of all devices, as fields of a row."""
     return {
         "pcc": min((f.pcc for f in metrics), default=1.0),

@@ -85,7 +85,7 @@ class ComparedValue:
         return ComparedValue(status, *location, describe_path(a.path), a.name, a.key or a.dtype.name, a.shape, **fields)
 
 
-def as_number(value: Any) -> Any:
+def as_number(value: object) -> Any:
     """Returns a plain Python number for dtypes that have one."""
     array = np.asarray(value)
     return array.item() if array.dtype.isbuiltin == 1 else array.astype(np.float64).item()
@@ -184,7 +184,7 @@ class Comparison:
     def __repr__(self) -> str:
         return printable(f"Comparison({self.name}, {self.level}, {self.other_level}: {self._summary()[1]})")
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> object:
         from rich.text import Text
 
         return Text(str(self))
@@ -216,7 +216,7 @@ def _cells(row: ComparedValue) -> tuple[str, ...]:
     return (where, op, device, index, *values, *(numbers if row.index is not None else ("",) * 4), row.why)
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     return f"{value:.9g}" if isinstance(value, (float, complex)) else str(value)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxmesh.analysis.record.source_path import Path, Place, describe_path
 from jaxmesh.errors import ArgumentValueError, RecordingSizeError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.compat import Aval
+from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.runtime.npz import StoredArray
 
-Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
 
 LEVELS = ("ttir", "ttnn", "devices")
@@ -60,7 +60,7 @@ class Entry:
         return self.stored.shape if self.coordinates is None else self.stored.shape[1:]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The dtype; for random keys, the dtype of their words."""
         return self.stored.dtype
 
@@ -92,7 +92,7 @@ class Entry:
         return f"Entry({self.name}, {self.dtype}{list(self.shape)} {where})"
 
 
-def is_recorded(aval: Any) -> bool:
+def is_recorded(aval: Aval) -> bool:
     """Returns True for types with recorded values: arrays, but not references, tokens or `float0`."""
     return compat.is_array_type(aval) and aval.dtype != jax.dtypes.float0
 

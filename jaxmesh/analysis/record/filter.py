@@ -6,7 +6,6 @@ import fnmatch
 import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jaxmesh.analysis.record.entry import MAX_BYTES
 from jaxmesh.analysis.record.source_path import Place
@@ -24,7 +23,7 @@ class Wanted:
     max_bytes: int
 
     @staticmethod
-    def of(only: Only, max_bytes: Any) -> Wanted:
+    def of(only: Only, max_bytes: int | None) -> Wanted:
         """Checks and converts the arguments of `record`."""
         limit = MAX_BYTES if max_bytes is None else as_index("record", "max_bytes", max_bytes)
         if only is None or (callable(only) and not isinstance(only, type)):
@@ -42,7 +41,7 @@ class Wanted:
 
     def __call__(self, place: Place) -> bool:
         """Returns True if the values of an equation are recorded."""
-        answer: Any = self.test is None or self.test(place)
+        answer: object = self.test is None or self.test(place)
         if not isinstance(answer, bool):
             raise ArgumentTypeError(f"the function given to record as only returns True or False, got {quote(answer)}.")
         return answer

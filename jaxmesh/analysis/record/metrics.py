@@ -16,9 +16,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.npz import numbers
 
-Array = np.ndarray[Any, Any]
 _PART = 1 << 20
 """The elements that are widened at once."""
 
@@ -204,7 +204,7 @@ def _scale(x: Array) -> float:
 
 def _ulps(a: Array, b: Array) -> int:
     """Returns the largest difference in steps between neighbouring floats."""
-    numpy: Any = jnp
+    numpy: object = jnp
     if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != numpy.finfo(a.dtype).bits:
         return 0
     finite = np.isfinite(numbers(a)) & np.isfinite(numbers(b))

@@ -131,16 +131,16 @@ def _read(path: FilePath) -> Recording:
         file = Arrays(zipfile.ZipFile(path), path.stat().st_size)
         if _TEXT not in file.names:
             _refuse(path, f"it has no array {_TEXT!r}")
-        header: Any = json.loads(file[_TEXT].tobytes())
-        if not isinstance(header, dict) or cast("dict[str, Any]", header).get("format") != FORMAT:
+        header = json.loads(file[_TEXT].tobytes())
+        if not isinstance(header, dict) or cast("dict[str, object]", header).get("format") != FORMAT:
             _refuse(path, f"its text does not say {FORMAT!r}")
-        version = cast("dict[str, Any]", header).get("version")
+        version = cast("dict[str, object]", header).get("version")
         if version != VERSION:
             raise RecordingError(
                 f"{str(path)!r} is a recording of version {version!r}, but this jaxmesh reads version {VERSION}; "
                 "record it again."
             )
-        return _decode(cast("dict[str, Any]", header), file)
+        return _decode(cast("dict[str, object]", header), file)
     except RecordingError:
         raise
     except Exception as error:
@@ -161,7 +161,7 @@ _DEEPEST = 1000
 # --- the header ------------------------------------------------------------------------------------------------------
 
 
-def _header(recording: Recording) -> dict[str, Any]:
+def _header(recording: Recording) -> dict[str, object]:
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -184,7 +184,7 @@ def _header(recording: Recording) -> dict[str, Any]:
     }
 
 
-def _encode_place(place: Place) -> list[Any]:
+def _encode_place(place: Place) -> list[object]:
     at = place.source
     return [at.file, at.line, at.column, at.function, place.op, place.occurrence]
 
@@ -226,13 +226,13 @@ def _read_place(fields: Any) -> Place:
     return Place(at, _text(op), _number(occurrence))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
 
 
-def _number(value: Any, least: int = 0) -> int:
+def _number(value: object, least: int = 0) -> int:
     if type(value) is not int or value < least:
         raise TypeError(f"{value!r} is not an integer of at least {least}")
     return value

@@ -35,10 +35,11 @@ from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.runtime.distributed.collectives import fetch_array
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.regions import Plan, plan_regions
@@ -71,7 +72,7 @@ def record_devices(
         check_bytes(used, wanted.max_bytes, "all values on all devices")
         plan = plan_regions(ResidencyMap(program, residency.inputs))
 
-        def run(*leaves: Any, plan: Plan = plan) -> list[Any]:
+        def run(*leaves: object, plan: Plan = plan) -> list[Any]:
             return execute(plan, mesh, [x.data if isinstance(x, MeshTensor) else x for x in leaves])
 
         with progress("compiling and running"):
@@ -91,7 +92,7 @@ def record_devices(
 
 def _array(x: Any) -> Array:
     """Copies a result to the host's memory; equal copies of a value share the memory of one."""
-    array: Any = fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
+    array = fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
     if isinstance(array, jax.Array) and not array.is_fully_replicated:
         first, *others = (np.asarray(s.data) for s in array.addressable_shards)
         copies = all(m in (n, 1) for n, m in zip(array.shape, first.shape, strict=True))
@@ -102,7 +103,6 @@ def _array(x: Any) -> Array:
 
 # --- instrumenting ---------------------------------------------------------------------------------------------------
 
-_lax: Any = jax.lax
 Residencies = Sequence[Residency]
 
 INITIAL_CAPACITY = 16
@@ -123,7 +123,7 @@ def instrument(
     `varying` has, for each argument, the mesh axes it varies over; `capacities` has the number of iterations of a
     while loop that its buffers store, by default `INITIAL_CAPACITY`.
     """
-    structures: list[Any] = []
+    structures: list[object] = []
     program, inputs = residency.program, residency.inputs
 
     def run(*args: Any) -> list[Any]:
@@ -172,7 +172,7 @@ class _Tracer:
     # --- one value ---
 
     def record(
-        self, scope: _TracedBody, place: Place, result: int, value: Any, residency: Residency, aval: Any
+        self, scope: _TracedBody, place: Place, result: int, value: object, residency: Residency, aval: Aval
     ) -> None:
         """Adds a value to the results of the body if it is wanted."""
         if is_recorded(aval) and self.wanted(place):
@@ -184,7 +184,7 @@ class _Tracer:
         value = words_of(jnp.asarray(value))
         if not mapped and not on_devices:
             return Buffer(value, False, value.ndim)
-        copies = self.vary(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
+        copies = self.vary(lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
         return Buffer(copies if mapped else self.gather(copies, 0), True, value.ndim)
 
     def vary(self, value: Any) -> Any:
@@ -198,7 +198,7 @@ class _Tracer:
         config = MeshComposerConfig(list(range(start, start + len(self.sizes))), self.sizes)
         return aggregate_tensor_p.bind(value, composer_config=config)
 
-    def zeros(self, mapped: bool, nodes: Any, *lead: int) -> Any:
+    def zeros(self, mapped: bool, nodes: object, *lead: int) -> Any:
         """Returns zeros for the arrays of a body, with leading dims `lead`."""
 
         def of(array: Any) -> Any:
@@ -207,7 +207,7 @@ class _Tracer:
 
         return jax.tree.map(of, nodes)
 
-    def leave(self, scope: _TracedBody, mapped: bool, nodes: Any) -> Any:
+    def leave(self, scope: _TracedBody, mapped: bool, nodes: object) -> Any:
         """Returns the values of a body as results of the body around it."""
 
         def join(buffer: Buffer) -> Buffer:
@@ -268,12 +268,12 @@ class _Tracer:
         # The residency of the carry is its residency after the loop.
         inputs = [*const_inputs, *flow.split_results(site.outputs)[0], *x_inputs]
 
-        def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
+        def step(carry: Sequence[object], x: list[Any]) -> tuple[list[Any], Any]:
             inner = self.inner(scope, site, "body")
             carry, y = flow.split_results(self.body(inner, flow.body, [*consts, *carry, *x], inputs))
             return carry, (y, inner.nodes)
 
-        last, (ys, nodes) = _lax.scan(step, carry, xs, length=flow.length, reverse=flow.reverse)
+        last, (ys, nodes) = lax.scan(step, carry, xs, length=flow.length, reverse=flow.reverse)
         order, body = range(flow.length), self.leave(scope, self.is_mapped(scope, site), nodes)
         scope.nodes.append(ScanNode(site.place, order[::-1] if flow.reverse else order, body))
         return [*last, *ys]
@@ -288,7 +288,7 @@ class _Tracer:
             (more,) = self.body(inner, flow.cond, [*cond_consts, *carry], [*cond_inputs, *site.outputs])
             return more, inner.nodes
 
-        def iterate(carry: Sequence[Any]) -> tuple[list[Any], list[Node]]:
+        def iterate(carry: Sequence[object]) -> tuple[list[Any], list[Node]]:
             inner = self.inner(scope, site, "body")
             return self.body(inner, flow.body, [*body_consts, *carry], [*body_inputs, *site.outputs]), inner.nodes
 
@@ -301,12 +301,12 @@ class _Tracer:
 
         # Test the condition before the first iteration and at the end of each iteration, where it can be recorded.
         more, condition = test(carry)
-        count: Any = jnp.int32(0)
+        count: object = jnp.int32(0)
         count = self.vary(count) if mapped else count
         tested = _write(self.zeros(mapped, condition, capacity + 1), condition, count)
         computed = self.zeros(mapped, jax.eval_shape(lambda: iterate(carry)[1]), capacity)
         state = count, more, carry, tested, computed
-        count, _, last, tested, computed = _lax.while_loop(_is_running, step, state)
+        count, _, last, tested, computed = lax.while_loop(_is_running, step, state)
         nodes = self.leave(scope, mapped, tested), self.leave(scope, mapped, computed)
         scope.nodes.append(WhileNode(site.place, self.save(scope.mapped, count, mapped), capacity, *nodes))
         return list(last)
@@ -325,22 +325,22 @@ class _Tracer:
             results, nodes = run(number)
             return results, [nodes if n == number else self.zeros(mapped, shape) for n, shape in enumerate(shapes)]
 
-        index = _lax.convert_element_type(index, jnp.int32)
-        results, recorded = _lax.switch(index, [functools.partial(branch, n) for n in numbers])
+        index = lax.convert_element_type(index, jnp.int32)
+        results, recorded = lax.switch(index, [functools.partial(branch, n) for n in numbers])
         branches = self.leave(scope, mapped, recorded)
         scope.nodes.append(CondNode(site.place, self.save(scope.mapped, index, mapped), branches))
         return list(results)
 
 
-def _is_running(state: Any) -> Any:
+def _is_running(state: Any) -> object:
     return state[1]
 
 
-def _write(buffers: Any, values: Any, iteration: Any) -> Any:
+def _write(buffers: object, values: object, iteration: object) -> Any:
     """Writes the values of one iteration; an iteration beyond the capacity overwrites the last, and the program runs
     again."""
 
-    def write(buffer: Any, value: Any) -> Any:
-        return _lax.dynamic_update_index_in_dim(buffer, value, iteration, 0)
+    def write(buffer: Any, value: object) -> Any:
+        return lax.dynamic_update_index_in_dim(buffer, value, iteration, 0)
 
     return jax.tree.map(write, buffers, values)

@@ -17,7 +17,7 @@ from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, words_of
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import LOOPS
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.runtime.npz import Spool
@@ -32,7 +32,7 @@ def record_reference(
     recorder, args = _Recorder(wanted), [reference_input(x) for x in leaves]
     for number, (x, residency, aval) in enumerate(zip(args, boundary.residencies, program.in_avals, strict=True)):
         place = Place(SourceLocation(function=boundary.name), ARGUMENT, number)
-        value: Any = Shards(x) if residency is DEVICE else jnp.asarray(x)
+        value: object = Shards(x) if residency is DEVICE else jnp.asarray(x)
         recorder.keep(place, 0, value, aval, tuple(value) if residency is DEVICE else ())
     with progress("values", count=lambda: len(recorder.entries)):
         run_reference(program, boundary.residencies, boundary.sizes, args, RULES[level], recorder)
@@ -55,7 +55,7 @@ class _Recorder(Observer):
         for number, (value, var) in enumerate(zip(results, eqn.outvars, strict=True)):
             self.keep(place, number, value, var.aval, active)
 
-    def keep(self, place: Place, number: int, value: Any, aval: Any, active: Sequence[Coordinate]) -> None:
+    def keep(self, place: Place, number: int, value: Any, aval: Aval, active: Sequence[Coordinate]) -> None:
         """Appends a copy of a value if it is wanted."""
         if not is_recorded(aval) or not self._wanted(place):
             return
@@ -66,9 +66,9 @@ class _Recorder(Observer):
         stored = self._spool.add(data)
         self.entries.append(Entry(place, self._walk.path, number, coordinates, stored, key_kind(aval.dtype)))
 
-    def _copied(self, value: Any) -> Array:
+    def _copied(self, value: object) -> Array:
         """Returns a value in immutable memory, as JAX's arrays are; a value that ops only pass on is copied once."""
-        words: Any = words_of(value)
+        words: object = words_of(value)
         if isinstance(words, jax.Array):
             return np.asarray(words)
         if id(value) not in self._copies:

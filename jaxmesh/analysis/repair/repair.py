@@ -196,7 +196,7 @@ def with_open_results(text: str, numbers: Sequence[int]) -> str:
 _RESULT_SHARDING = re.compile(r"(?:, )?sdy\.sharding = #sdy\.sharding<[^>\n]*>")
 
 
-def diagnose_further(compiled: Any, args: Sequence[Any], seed: int) -> Diagnosis:
+def diagnose_further(compiled: object, args: Sequence[object], seed: int) -> Diagnosis:
     """Returns the diagnosis for some arguments; if they show no error, for drawn ones, too, which may show one."""
     found = diagnose(compiled, *args, seed=seed)
     if not args or found.verdict == WRONG or not found:
@@ -205,7 +205,7 @@ def diagnose_further(compiled: Any, args: Sequence[Any], seed: int) -> Diagnosis
     return drawn if drawn.verdict == WRONG else replace(found, unexercised=drawn.unexercised)
 
 
-def prove(compiled: UpstreamProgram, original: str, args: Sequence[Any], seed: int) -> Diagnosis:
+def prove(compiled: UpstreamProgram, original: str, args: Sequence[object], seed: int) -> Diagnosis:
     """Returns the diagnosis of a compiled program against another program with global shapes, unsharded."""
     if compiled.refusal is not None:
         return Diagnosis(REFUSED, source=compiled.refusal.source, cause=str(compiled.refusal), pcc=float("nan"))
@@ -263,11 +263,11 @@ class RepairSteps(Protocol):
         """Compiles a StableHLO text."""
         ...
 
-    def judge(self, candidate: Candidate, made: Any) -> Diagnosis:
+    def judge(self, candidate: Candidate, made: object) -> Diagnosis:
         """Compares a compiled candidate with the user's program."""
         ...
 
-    def cost(self, made: Any) -> tuple[float, float]:
+    def cost(self, made: object) -> tuple[float, float]:
         """Returns the bytes that all devices send in a compiled candidate, and its least time in seconds; without one,
         the same of jaxmesh's own partition."""
         ...
@@ -360,7 +360,7 @@ def tried_best(
     before: Diagnosis,
     compiled: UpstreamProgram,
     original: Candidate,
-    tried: Sequence[tuple[Candidate, Any, Diagnosis]],
+    tried: Sequence[tuple[Candidate, object, Diagnosis]],
     why: str,
 ) -> Repair:
     """Returns the repair of the best candidate; the user's program if it is as good."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from jaxmesh.analysis.diagnose import minimize
 from jaxmesh.analysis.diagnose.as_jax import as_jax
@@ -21,7 +20,7 @@ PROOF = (
 )
 
 
-def issue_text(repair: Repair, source: str, plugin: str, cluster: str, compiler: Callable[[str], Any]) -> str:
+def issue_text(repair: Repair, source: str, plugin: str, cluster: str, compiler: Callable[[str], object]) -> str:
     """Returns an issue in Markdown.
 
     Args:

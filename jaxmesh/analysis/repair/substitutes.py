@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 _custom_jvp: Any = functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
 _UNROLLED = 64
 """Most parts into which a substitute divides a value."""
@@ -52,62 +52,62 @@ class Substitute:
 # --- collectives over several axes -----------------------------------------------------------------------------------
 
 
-def _reduced(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
+def _reduced(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array]:
     largest = eqn.primitive.name.startswith("pmax")
 
-    def reduce(x: Any, axis: str) -> Any:
-        return _lax.psum(x, axis) if eqn.primitive.name.startswith("psum") else _extreme(largest, x, axis)
+    def reduce(x: object, axis: str) -> Any:
+        return lax.psum(x, axis) if eqn.primitive.name.startswith("psum") else _extreme(largest, x, axis)
 
     return [functools.reduce(reduce, reversed(eqn.params["axes"]), x) for x in operands]
 
 
 @_custom_jvp
-def _extreme(largest: bool, x: Any, axis: str) -> Any:
+def _extreme(largest: bool, x: jax.Array, axis: str) -> jax.Array:
     """Returns the largest or smallest elements along a mesh axis, with the derivative that JAX lacks."""
-    return (_lax.pmax if largest else _lax.pmin)(x, axis)
+    return (lax.pmax if largest else lax.pmin)(x, axis)
 
 
 @_extreme.defjvp
-def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def _(largest: bool, axis: str, primals: Sequence[Any], tangents: Sequence[object]) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     y: Any = _extreme(largest, x, axis)
     found: Any = (x == y).astype(x.dtype)
     # Equal elements share the derivative, as JAX's maximum shares it.
-    return y, _lax.psum(found * t, axis) / _lax.psum(found, axis)
+    return y, lax.psum(found * t, axis) / lax.psum(found, axis)
 
 
-def _gathered(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
+def _gathered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array]:
     (x,), p = operands, eqn.params
     dim, to = p["all_gather_dimension"], {"to": "invarying"} if eqn.primitive.name.endswith("invariant") else {}
     for number, axis in enumerate(reversed(p["axis_name"])):
-        x = _lax.all_gather(x, axis, axis=dim, tiled=p["tiled"] or number > 0, **to)
+        x = lax.all_gather(x, axis, axis=dim, tiled=p["tiled"] or number > 0, **to)
     return [x]
 
 
-def _scattered(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _scattered(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array] | None:
     if not eqn.params["tiled"]:
         return None
     dim = eqn.params["scatter_dimension"]
-    return [functools.reduce(lambda x, a: _lax.psum_scatter(x, a, scatter_dimension=dim, tiled=True),
+    return [functools.reduce(lambda x, a: lax.psum_scatter(x, a, scatter_dimension=dim, tiled=True),
                              eqn.params["axis_name"], operands[0])]  # fmt: skip
 
 
-def _exchanged(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _exchanged(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array] | None:
     (x,), p = operands, eqn.params
     if not p["tiled"]:
         return None
     axes, split, join = p["axis_name"], p["split_axis"], p["concat_axis"]
-    sizes = tuple(_lax.axis_size(a) for a in axes)
+    sizes = tuple(lax.axis_size(a) for a in axes)
     parts = math.prod(sizes)
-    x = _lax.reshape(x, (*x.shape[:split], *sizes, x.shape[split] // parts, *x.shape[split + 1 :]))
+    x = lax.reshape(x, (*x.shape[:split], *sizes, x.shape[split] // parts, *x.shape[split + 1 :]))
     for number, axis in enumerate(axes):
-        x = _lax.all_to_all(x, axis, split + number, split + number)
+        x = lax.all_to_all(x, axis, split + number, split + number)
     # The sources, the major axis first, stand before the dim that they join.
     taken = range(split, split + len(axes))
     rest = [d for d in range(x.ndim) if d not in taken]
-    x = _lax.transpose(x, (*rest[:join], *taken, *rest[join:]))
+    x = lax.transpose(x, (*rest[:join], *taken, *rest[join:]))
     at = join
-    return [_lax.reshape(x, (*x.shape[:at], parts * x.shape[at + len(axes)], *x.shape[at + len(axes) + 1 :]))]
+    return [lax.reshape(x, (*x.shape[:at], parts * x.shape[at + len(axes)], *x.shape[at + len(axes) + 1 :]))]
 
 
 _SEVERAL = (
@@ -142,7 +142,7 @@ def axes_of(eqn: Eqn) -> Sequence[Any]:
 # --- operations of one device ----------------------------------------------------------------------------------------
 
 
-def _padded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _padded(eqn: Eqn, operands: Sequence[jax.Array]) -> list[jax.Array] | None:
     x, value = operands
     config = eqn.params["padding_config"]
     if any(inner for _, _, inner in config):
@@ -150,16 +150,16 @@ def _padded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return [_with_edges(x, value, [(low, high) for low, high, _ in config])]
 
 
-def _with_edges(x: Any, value: Any, edges: Sequence[tuple[int, int]]) -> Any:
+def _with_edges(x: Any, value: Any, edges: Sequence[tuple[int, int]]) -> jax.Array:
     for dim, (low, high) in enumerate(edges):
         ends = [jnp.broadcast_to(value, (*x.shape[:dim], max(0, n), *x.shape[dim + 1 :])) for n in (low, high)]
         parts = [p for p in (ends[0], x, ends[1]) if p.shape[dim]]
-        x = parts[0] if len(parts) == 1 else _lax.concatenate(parts, dim) if parts else x
-        x = _lax.slice_in_dim(x, max(0, -low), x.shape[dim] - max(0, -high), axis=dim)
+        x = parts[0] if len(parts) == 1 else lax.concatenate(parts, dim) if parts else x
+        x = lax.slice_in_dim(x, max(0, -low), x.shape[dim] - max(0, -high), axis=dim)
     return x
 
 
-def _logical(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _logical(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x,) = operands
     if x.dtype != jnp.bool_:
         return None
@@ -182,13 +182,13 @@ def _folded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return results
 
 
-def _of_arrays(eqn: Eqn, operands: list[Any]) -> Sequence[Any]:
+def _of_arrays(eqn: Eqn, operands: list[Any]) -> Sequence[object]:
     """Performs an equation of scalars on arrays."""
     shape = jnp.broadcast_shapes(*[jnp.shape(x) for x in operands])
     return evaluate.bind(eqn, [jnp.broadcast_to(x, shape) for x in operands])
 
 
-def _first_largest(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _first_largest(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x,), (dim,) = operands, eqn.params["axes"]
     if x.dtype == jnp.bool_:
         x = x.astype(jnp.int32)
@@ -197,7 +197,7 @@ def _first_largest(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     if jnp.issubdtype(x.dtype, jnp.floating):
         # The first NaN counts as the largest and as the smallest.
         found = jnp.where(jnp.any(jnp.isnan(x), axis=dim, keepdims=True), jnp.isnan(x), found)
-    numbers = _lax.broadcasted_iota(jnp.float32, x.shape, dim)
+    numbers = lax.broadcasted_iota(jnp.float32, x.shape, dim)
     return [jnp.min(jnp.where(found, numbers, jnp.float32(x.shape[dim])), axis=dim).astype(eqn.params["index_dtype"])]
 
 
@@ -207,17 +207,17 @@ def _windows(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     if math.prod(sizes) > _UNROLLED or any(n != 1 for n in p["base_dilation"]):
         return None
     name = eqn.primitive.name.removeprefix("reduce_window_")
-    combine = {"max": _lax.max, "min": _lax.min, "sum": _lax.add}[name]
+    combine = {"max": lax.max, "min": lax.min, "sum": lax.add}[name]
     x = _with_edges(x, _neutral(name, x.dtype), p["padding"])
     shape = [(n - (k - 1) * g - 1) // s + 1 for n, k, s, g in zip(x.shape, sizes, strides, steps, strict=True)]
     parts = [
-        _lax.slice(x, at, [a + (m - 1) * s + 1 for a, m, s in zip(at, shape, strides, strict=True)], strides)
+        lax.slice(x, at, [a + (m - 1) * s + 1 for a, m, s in zip(at, shape, strides, strict=True)], strides)
         for at in itertools.product(*[range(0, k * g, g) for k, g in zip(sizes, steps, strict=True)])
     ]
     return [functools.reduce(combine, parts)]
 
 
-def _neutral(name: str, dtype: Any) -> Any:
+def _neutral(name: str, dtype: Any) -> object:
     if name == "sum":
         return np.zeros((), dtype)
     if jnp.issubdtype(dtype, jnp.floating):
@@ -225,7 +225,7 @@ def _neutral(name: str, dtype: Any) -> Any:
     return np.asarray(jnp.iinfo(dtype).min if name == "max" else jnp.iinfo(dtype).max, dtype)
 
 
-def _wrapped(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _wrapped(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     dtype = eqn.outvars[0].aval.dtype
     if dtype not in (jnp.int8, jnp.uint8) or any(x.dtype != dtype for x in operands):
         return None
@@ -234,19 +234,19 @@ def _wrapped(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
     return [(wide - 256 * (wide > 127).astype(jnp.int32) if signed else wide).astype(dtype)]
 
 
-def _by_logistic(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _by_logistic(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x,) = operands
-    return [2 * _lax.logistic(2 * x) - 1] if x.dtype in (jnp.float32, jnp.bfloat16) else None
+    return [2 * lax.logistic(2 * x) - 1] if x.dtype in (jnp.float32, jnp.bfloat16) else None
 
 
-def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
+def _of_magnitudes(eqn: Eqn, operands: Sequence[Any]) -> list[object] | None:
     (x, y), dtype = operands, operands[0].dtype
     if jnp.issubdtype(dtype, jnp.unsignedinteger):
         return None
     # The magnitude of the least integer is unsigned.
     kind = f"uint{8 * dtype.itemsize}" if jnp.issubdtype(dtype, jnp.integer) else dtype
-    rest: Any = _lax.rem(_lax.abs(x).astype(kind), _lax.abs(y).astype(kind))
-    return [rest.astype(dtype) * _lax.sign(x)]
+    rest = lax.rem(lax.abs(x).astype(kind), lax.abs(y).astype(kind))
+    return [rest.astype(dtype) * lax.sign(x)]
 
 
 SUBSTITUTES = (

@@ -43,7 +43,7 @@ _workers: dict[tuple[Plugin, str], Worker] = {}
 
 
 def compile_on_worker(
-    plugin: Plugin, machine: Machine, job: Mapping[str, Any], timeout: float, meanwhile: Callable[[], object] | None
+    plugin: Plugin, machine: Machine, job: Mapping[str, object], timeout: float, meanwhile: Callable[[], object] | None
 ) -> tuple[Mapping[str, Any], str]:
     """Returns the worker's answer to a job, and what the compiler wrote meanwhile; starts a worker if necessary.
 
@@ -154,7 +154,7 @@ class Worker:
         self.close()
         return False
 
-    def send(self, job: Mapping[str, Any]) -> None:
+    def send(self, job: Mapping[str, object]) -> None:
         """Sends a job, also to a process that still starts."""
         stdin = self._process.stdin
         assert stdin is not None

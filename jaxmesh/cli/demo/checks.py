@@ -44,7 +44,7 @@ class Check:
         return "PASS" if self.passed else "FAIL"
 
 
-def compare(name: str, got: Any, expected: Any, tolerance: float = TOLERANCE) -> Check:
+def compare(name: str, got: object, expected: object, tolerance: float = TOLERANCE) -> Check:
     """Compares two arrays; a different shape or dtype, or a value that is not finite, fails.
 
     >>> compare("loss", np.float32(2.0), np.float32(2.0)).verdict

@@ -6,13 +6,12 @@ import argparse
 import math
 import time
 from pathlib import Path
-from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli.demo import report
 from jaxmesh.cli.demo.model import dims_for
 from jaxmesh.cli.demo.run import run
-from jaxmesh.cli.options import add_command, emulated_mesh, parse_mesh, say_step
+from jaxmesh.cli.options import Commands, add_command, emulated_mesh, parse_mesh, say_step
 
 DEMO = """\
 Runs a Llama-style transformer block (RMSNorm, rotary attention with grouped heads, SwiGLU MLP) over a mesh of emulated
@@ -30,7 +29,7 @@ examples:
 exit codes: 0 all comparisons pass, 1 one fails, 2 wrong usage"""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Adds `demo` to the parser of the command line."""
     parser = add_command(commands, "demo", DEMO, DEMO_NOTES)
     parser.add_argument(

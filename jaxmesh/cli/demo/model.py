@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec as P
 
 import jaxmesh as jm
@@ -83,7 +84,7 @@ def make_inputs(dims: Dims, seed: int = 0) -> tuple[Weights, jax.Array, jax.Arra
     """Returns random float32 weights, input and target."""
     random = np.random.default_rng(seed)
 
-    def normal(shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def normal(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         return random.standard_normal(shape, np.float32)
 
     def weight(shape: tuple[int, ...]) -> jax.Array:

@@ -73,8 +73,8 @@ def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> DemoOutcome:
     return DemoOutcome(mesh, dims, *texts, moves, checks, tuple(holdings))
 
 
-def _jit(fun: Callable[..., Any], *args: Any) -> Any:
-    return cast(Any, jax.jit(fun)(*args))
+def _jit(fun: Callable[..., object], *args: object) -> Any:
+    return cast(object, jax.jit(fun)(*args))
 
 
 def _gradients(mesh: Mesh, dims: model.Dims, say: Say) -> list[Check]:

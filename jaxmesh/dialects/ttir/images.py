@@ -25,7 +25,7 @@ FLATTENED = "flattened_compat_info"
 def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
     value = call[name]
     items = (value,) if isinstance(value, int) else value
-    if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[Any, ...]", items)):
+    if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[object, ...]", items)):
         raise call.rule_error(f"{name} is an integer or a row of integers, got {value!r}")
     row = tuple(cast("tuple[int, ...]", items))
     call.require(len(row) in lengths, f"{name} has {' or '.join(map(str, lengths))} entries, got {list(row)}")
@@ -72,7 +72,7 @@ def _pool_padding(call: Call, x: jax.Array) -> tuple[Pair, Pair]:
     return made[0], made[1]
 
 
-def _window(call: Call, x: Any, start: Any, combine: Callable[..., object], pads: tuple[Pair, Pair]) -> Any:
+def _window(call: Call, x: object, start: object, combine: Callable[..., object], pads: tuple[Pair, Pair]) -> Any:
     def whole(name: str) -> Shape:
         return (1, *read_pair(call, name), 1)
 
@@ -168,7 +168,7 @@ def _add_bias(call: Call, out: jax.Array, bias: jax.Array | None) -> jax.Array:
 
 
 def _convolve(
-    call: Call, x: jax.Array, weight: jax.Array, strides: Sequence[int], pads: Sequence[Pair], **params: Any
+    call: Call, x: jax.Array, weight: jax.Array, strides: Sequence[int], pads: Sequence[Pair], **params: object
 ) -> jax.Array:
     x, weight = vary_together(x, weight)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
@@ -273,7 +273,7 @@ def _convolution(call: Call) -> jax.Array:
     return _add_bias(call, out, bias)
 
 
-def read_layout(layout: object) -> Any:
+def read_layout(layout: object) -> object:
     """Reads names and dims from `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
     if not isinstance(layout, str):
         return layout

@@ -19,7 +19,7 @@ from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.dialects.varying import first_copy_only
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.untyped import Shape
+from jaxmesh.jaxprs.untyped import Params, Shape
 from jaxmesh.sharding.configs import integers
 from jaxmesh.sharding.shard_attributes import (
     ShardAttributes,
@@ -160,7 +160,7 @@ mesh_shard_p = compat.unlowered_primitive("mesh_shard")
 
 
 def _abstract_eval(
-    x: Any,
+    x: jax.Array,
     *,
     shard_type: ShardType,
     shard_direction: ShardDirection,
@@ -194,7 +194,7 @@ def _abstract_eval(
     return compat.retype(x, shape, ())
 
 
-def assumed_axes(x: compat.Aval, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
+def assumed_axes(x: compat.Aval, mesh: Mapping[str, int], params: Params) -> tuple[str, ...]:
     """Returns the mesh axes along which a `mesh_shard` assumes that an operand of this type is equal, without proof."""
     if not params.get("assume_replicated") or params["shard_type"] is ShardType.IDENTITY:
         return ()
@@ -208,7 +208,12 @@ def _axes(names: set[str]) -> str:
 
 
 def _transpose(
-    ct: jax.Array, x: jax.Array, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
+    ct: jax.Array,
+    x: jax.Array,
+    *,
+    shard_direction: ShardDirection,
+    assume_replicated: bool = False,
+    **attributes: object,
 ) -> list[Any]:
     out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
     if shard_direction is ShardDirection.FULL_TO_SHARD:

@@ -15,12 +15,13 @@ import numpy as np
 
 from jaxmesh.dialects.check_copies import host_bits
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType
+from jaxmesh.jaxprs.untyped import Params
 
 Coordinate = tuple[int, ...]
 Array = Any
 
 
-def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], params: Mapping[str, Any]) -> Any:
+def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], params: Params) -> Any:
     """Returns the result of a `mesh_shard` of one value per device: an array per device, or one full array."""
     attrs = MeshShardAttributes(**{k: v for k, v in params.items() if k != "assume_replicated"})
     if attrs.shard_type is ShardType.IDENTITY:
@@ -66,7 +67,7 @@ def _holds_keys(x: object) -> bool:
     return isinstance(x, jax.Array) and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
-def _like(x: Array, operand: Any) -> Any:
+def _like(x: Array, operand: Array) -> Array:
     """Returns words as random keys if the operand holds keys."""
     wrap: Any = jax.random.wrap_key_data
     return wrap(x, impl=jax.random.key_impl(operand)) if _holds_keys(operand) else x

@@ -13,11 +13,12 @@ from jaxmesh.dialects.op import Call, Shape, Trait, describe
 from jaxmesh.dialects.ttir.collectives import all_reduce_sum
 from jaxmesh.dialects.ttir.helpers import TtirOps, convert, jax, jnp, lax, nn, vary_together
 from jaxmesh.dialects.ttir.replica_groups import axis_name
+from jaxmesh.jaxprs.untyped import DType
 
 OPS = TtirOps()
 
 
-def _result_dtype(call: Call) -> Any:
+def _result_dtype(call: Call) -> DType:
     return jax.dtypes.canonicalize_dtype(call.result.dtype)
 
 

@@ -49,7 +49,7 @@ def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> jax.Array:
 
 def read_ids(call: Call, name: str, width: int | None = None) -> list[Shape]:
     """Reads and checks a table of device ids, an attribute that is an array or lists."""
-    value: Any = call[name]
+    value = call[name]
     given: Any = value
     if isinstance(value, np.ndarray):
         # MLIR prints equal ids as one number; only a single row of them names no device twice.

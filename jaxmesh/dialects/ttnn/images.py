@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 
@@ -33,7 +32,7 @@ def _flat(out: jax.Array) -> jax.Array:
     return lax.reshape(out, (1, 1, out.shape[0] * out.shape[1] * out.shape[2], out.shape[3]))
 
 
-def _window(call: Call) -> dict[str, Any]:
+def _window(call: Call) -> dict[str, object]:
     """Returns the attributes of TTIR's op, whose padding is (top, left, bottom, right)."""
     padding = call["padding"]
     call.require(len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")

@@ -306,7 +306,7 @@ class TtnnOps(dict[str, TtnnOp]):
         )
 
 
-def ttir_meaning(call: Call, name: str | None = None, /, **attributes: Any) -> Any:
+def ttir_meaning(call: Call, name: str | None = None, /, **attributes: object) -> Any:
     """Computes a call by the TTIR operation of the same or another name, with some attributes changed."""
     meaning = ttir.OPS[name or call.name].meaning
     assert meaning is not None, call.title

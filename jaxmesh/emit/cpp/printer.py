@@ -166,7 +166,7 @@ class _CppWriter:
 
     def attribute(self, op: Op, definition: TtnnOp, param: Param) -> str:
         name = str(param.key)
-        value: Any = op.attributes.get(name, definition.by_name[name].default)
+        value: object = op.attributes.get(name, definition.by_name[name].default)
         if param.form == "array":
             return self.loaded(op, file, value) if (file := self.constants.file(op)) else self.data(value)
         if param.form == "span":

@@ -15,6 +15,7 @@ from jaxmesh.dialects.ttnn.layouts import Spread, buffer_type, spread
 from jaxmesh.dialects.ttnn.op import inside_folder, parse_config, parse_memory, spell
 from jaxmesh.emit.names import comment, identifier
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.untyped import Array, DType
 
 NOTHING = "::std::nullopt"
 TENSOR = "::ttnn::Tensor"
@@ -28,7 +29,7 @@ _ELEMENTS = frozenset({
 """The element types that the header defines."""
 
 
-def data_type(dtype: np.dtype[Any]) -> str:
+def data_type(dtype: DType) -> str:
     """Returns an element type: `::ttnn::DataType::FLOAT32`."""
     if dtype.name not in _ELEMENTS:
         raise UnsupportedError(
@@ -127,7 +128,7 @@ def one(value: Any) -> str:
             raise UnsupportedError(f"C++ calls take numbers, truth values and strings, got {value!r}.")
 
 
-def _list_of(values: Sequence[Any]) -> str:
+def _list_of(values: Sequence[object]) -> str:
     return ", ".join(map(one, values))
 
 
@@ -181,7 +182,7 @@ def attribute(form: str, attribute_value: Any) -> str:
 # --- constants -------------------------------------------------------------------------------------------------------
 
 
-def table(array: np.ndarray[Any, Any]) -> tuple[str, list[str]]:
+def table(array: Array) -> tuple[str, list[str]]:
     """Returns the element type of a C++ table for an array, and its elements, row-major."""
     flat = array.reshape(-1)
     match element_type := table_type(flat.dtype):
@@ -193,7 +194,7 @@ def table(array: np.ndarray[Any, Any]) -> tuple[str, list[str]]:
             return element_type, [integer(int(v)) for v in flat.tolist()]
 
 
-def table_type(dtype: np.dtype[Any]) -> str:
+def table_type(dtype: DType) -> str:
     """Returns the element type of a C++ table for elements of a dtype."""
     if dtype.name in ("float64", "uint64"):
         return {"float64": "double", "uint64": "uint64_t"}[dtype.name]

@@ -43,7 +43,7 @@ def attribute(form: str, value: Any, spelling: Spelling, *, wide: bool = False) 
         raise VerifyError(f"{value!r:.100} cannot be written as {form} ({error}).") from None
 
 
-def _format_as(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
+def _format_as(form: str, value: object, spelling: Spelling, wide: bool) -> str:
     if form in _RANGES:
         return _integers_or_one(form, value)
     if form.startswith("#"):
@@ -65,7 +65,7 @@ def _integers_or_one(form: str, value: Any) -> str:
     return _integer(form, value)
 
 
-def _integer(form: str, value: Any) -> str:
+def _integer(form: str, value: object) -> str:
     return f"{_in_range(form, value)} : {form}"
 
 
@@ -106,7 +106,7 @@ def array(integer_type: str, values: Any) -> str:
     return f"array<{integer_type}: {body}>" if body else f"array<{integer_type}>"
 
 
-def _bool(value: Any) -> str:
+def _bool(value: object) -> str:
     if not isinstance(value, (bool, np.bool_)):
         raise VerifyError(f"{value!r} is not a truth value.")
     return "true" if value else "false"
@@ -140,7 +140,7 @@ def _convolution_layout(value: Any) -> str:
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Returns one attribute of a dialect as it was read; a string in its place would be read as code."""
     text, depth = str(value), 0
     head = _HEAD.match(text)

@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import LOOP, Op, Port, Program, Value
@@ -22,6 +20,7 @@ from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
 from jaxmesh.emit.mlir.spelling import Layouts, Spelling, is_uniform, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
+from jaxmesh.jaxprs.untyped import Array
 
 _SEGMENTS = "operandSegmentSizes"
 _BY_TYPE: frozenset[str | None] = frozenset({"f32", "number"})
@@ -76,7 +75,7 @@ class _Printer:
         self.locations = locations
         self.layouts = layouts
         self.constants = constants
-        self.resources: dict[str, np.ndarray[Any, Any]] = {}
+        self.resources: dict[str, Array] = {}
         self.spelling = Spelling(layouts)
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
         self.count = 0

@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 from jaxmesh.dialects.program import Shape, Type
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.ttnn.layouts import element_type, layout_text, signed, stored_type
+from jaxmesh.jaxprs.untyped import Array, DType
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _INTEGER = re.compile(r"(u?)int(\d+)$")
@@ -52,10 +53,10 @@ class Spelling:
             self._placed[value_type] = f"{self.tensor(value_type.shape, value_type.dtype)[:-1]}, {alias}>"
         return self._placed[value_type]
 
-    def _element(self, dtype: np.dtype[Any]) -> str:
+    def _element(self, dtype: DType) -> str:
         return signed(element_type(stored_type(dtype))) if self._layouts is not None else element_type(dtype)
 
-    def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
+    def tensor(self, shape: Shape, dtype: DType) -> str:
         """Returns a tensor type."""
         key = (shape, dtype)
         if key not in self._types:
@@ -71,29 +72,29 @@ class Spelling:
             self._floats[key] = str(ir.FloatAttr.get(number, value, loc=ir.Location.unknown(context)))
         return self._floats[key]
 
-    def elements(self, array: np.ndarray[Any, Any]) -> str:
+    def elements(self, array: Array) -> str:
         """Returns a constant: `dense<...> : tensor<...>`."""
         # One element stands for equal elements, which may need more memory than the machine has.
         few = array[(slice(0, 1),) * array.ndim].reshape(()) if array.size and is_uniform(array) else array
         elements = _little_endian(self.as_stored(few))
         return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
 
-    def as_stored(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def as_stored(self, array: Array) -> Array:
         """Returns a constant in the printed element type."""
         return array.astype(stored_type(array.dtype)) if self._layouts is not None else array
 
-    def resource(self, name: str, array: np.ndarray[Any, Any]) -> str:
+    def resource(self, name: str, array: Array) -> str:
         """Returns a constant with its elements in the section of resources: `dense_resource<...> : tensor<...>`."""
         return f"dense_resource<{name}> : {self.tensor(array.shape, array.dtype)}"
 
-    def _inside(self, elements: np.ndarray[Any, Any]) -> str:
+    def _inside(self, elements: Array) -> str:
         if not elements.size:
             return ""
         if elements.size > LISTED:
             return f'"0x{_stored_bytes(elements).hex().upper()}"'
         return self._list(elements)
 
-    def _list(self, elements: np.ndarray[Any, Any]) -> str:
+    def _list(self, elements: Array) -> str:
         if elements.dtype.kind == "b":
             return str(elements.tolist()).lower()
         text = f'dense<"0x{_stored_bytes(elements).hex()}"> : {self.tensor(elements.shape, elements.dtype)}'
@@ -107,7 +108,7 @@ class Spelling:
         return self._context
 
 
-def is_uniform(array: np.ndarray[Any, Any]) -> bool:
+def is_uniform(array: Array) -> bool:
     """Returns True if all elements of a non-empty array have the same bits."""
     if not any(array.strides):
         return True
@@ -116,12 +117,12 @@ def is_uniform(array: np.ndarray[Any, Any]) -> bool:
     return _have_same_bits(flat[:LISTED]) and _have_same_bits(flat)
 
 
-def _have_same_bits(flat: np.ndarray[Any, Any]) -> bool:
+def _have_same_bits(flat: Array) -> bool:
     element_bytes = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
     return bool((element_bytes == element_bytes[0]).all())
 
 
-def resource_section(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def resource_section(arrays: Mapping[str, Array]) -> str:
     """Returns the section of a file with the elements of its resources; empty without resources."""
     if not arrays:
         return ""
@@ -129,18 +130,18 @@ def resource_section(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
     return f"\n{{-#\n  dialect_resources: {{\n    builtin: {{\n{blobs}\n    }}\n  }}\n#-}}\n"
 
 
-def _blob(array: np.ndarray[Any, Any]) -> str:
+def _blob(array: Array) -> str:
     """Returns the alignment, in four bytes, and the elements, as hex digits."""
     alignment = array.dtype.itemsize.to_bytes(4, "little")
     return alignment.hex().upper() + _stored_bytes(_little_endian(array)).hex().upper()
 
 
-def _little_endian(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _little_endian(array: Array) -> Array:
     """Returns the array in row-major order and in the byte order of MLIR."""
     return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
 
 
-def _stored_bytes(elements: np.ndarray[Any, Any]) -> bytes:
+def _stored_bytes(elements: Array) -> bytes:
     """Returns elements as MLIR stores them: an element narrower than a byte takes one byte, without sign."""
     integer = _INTEGER.match(elements.dtype.name)
     if integer is None or int(integer.group(2)) >= 8:

@@ -13,6 +13,7 @@ from jaxmesh.dialects.quoting import python_string
 from jaxmesh.dialects.ttnn.layouts import buffer_type, spread
 from jaxmesh.dialects.ttnn.op import inside_folder, parse_config, parse_memory, spell
 from jaxmesh.errors import VerifyError
+from jaxmesh.jaxprs.untyped import Array, DType
 
 DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.{}, ttnn.BufferType.{}, {})"
 COMPUTE_CONFIG = (
@@ -21,7 +22,7 @@ COMPUTE_CONFIG = (
 )
 
 
-def data_type(dtype: np.dtype[Any]) -> str:
+def data_type(dtype: DType) -> str:
     """Returns an element type, by its NumPy name: `ttnn.DataType.BFLOAT16`.
 
     `ttnn` lacks BOOL, FLOAT64, FLOAT16 and INT64. These names are printed nevertheless, so that the emulated
@@ -67,7 +68,7 @@ def floating(number: float) -> str:
     return repr(number) if math.isfinite(number) else f"float('{number}')"
 
 
-def array(values: np.ndarray[Any, Any]) -> str:
+def array(values: Array) -> str:
     """Returns the elements of a constant, row-major."""
     flat = values.reshape(-1)
     if flat.dtype.kind in "biu":
@@ -115,9 +116,9 @@ def _configured(value: int | bool | str | tuple[int, ...]) -> str:
 def plain(value: Any) -> str:
     """Returns a number, truth value, string, None, or a list of them."""
     if isinstance(value, np.ndarray):
-        return array(cast("np.ndarray[Any, Any]", value))
+        return array(cast("Array", value))
     if isinstance(value, np.generic):
-        return array(np.asarray(cast("Any", value)))[1:-1]
+        return array(np.asarray(cast("object", value)))[1:-1]
     if value is None or isinstance(value, (bool, int)):
         return repr(value)
     if isinstance(value, float):
@@ -125,7 +126,7 @@ def plain(value: Any) -> str:
     if isinstance(value, str):
         return python_string(value)
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(plain, cast('tuple[Any, ...]', value)))}]"
+        return f"[{', '.join(map(plain, cast('tuple[object, ...]', value)))}]"
     raise VerifyError(
         f"emitted Python writes numbers, truth values, strings and lists of them, got {type(value).__name__} {value!r}."
     )

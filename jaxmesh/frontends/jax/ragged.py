@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +15,10 @@ from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.sharding.mesh import AnyMesh
 
 _NAME = "ragged_all_to_all"
-_lax: Any = jax.lax
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,17 @@ def _without(eqn: Eqn, region: _Manual) -> Eqn:
 
 def _call(eqn: Eqn, region: _Manual) -> Eqn:
     """Returns a call of the exchange in JAX, traced for the types of the operands."""
-    exchange: Any = jax.jit(partial(_exchange, names=eqn.params["axis_name"], groups=eqn.params["axis_index_groups"]))
-    sizes: Any = dict(region.mesh.shape)
+    exchange: object = jax.jit(
+        partial(_exchange, names=eqn.params["axis_name"], groups=eqn.params["axis_index_groups"])
+    )
+    sizes: object = dict(region.mesh.shape)
     given: list[jax.ShapeDtypeStruct] = []
     specs: list[PartitionSpec] = []
     for atom in (*eqn.invars, *eqn.outvars):
         (rows, *rest), axes = atom.aval.shape, tuple(sorted(compat.varying_axes(atom.aval)))
         specs.append(PartitionSpec(axes) if axes else PartitionSpec())
         given.append(jax.ShapeDtypeStruct((rows * math.prod(sizes[a] for a in axes), *rest), atom.aval.dtype))
-    region_of: Any = jax.shard_map
+    region_of: object = jax.shard_map
     mapped = region_of(
         exchange,
         mesh=region.mesh,
@@ -101,14 +102,14 @@ def _exchange(
 ) -> jax.Array:
     """Computes `jax.lax.ragged_all_to_all`; where slices overlap in the result, the last one stays."""
     del sent  # `received` on the other devices has the same numbers
-    starts, places = (_lax.all_to_all(t, names, 0, 0, tiled=True, axis_index_groups=groups) for t in (starts, places))
-    shards = _lax.all_gather(x, names, axis_index_groups=groups)
+    starts, places = (lax.all_to_all(t, names, 0, 0, tiled=True, axis_index_groups=groups) for t in (starts, places))
+    shards = lax.all_gather(x, names, axis_index_groups=groups)
     count, per_device = starts.shape[0], starts.shape[0] // shards.shape[0]
     rows, numbers = (jnp.arange(n, dtype=starts.dtype) for n in (out.shape[0], count))
     hit = (rows[:, None] >= places) & (rows[:, None] < places + received)
     last = jnp.max(jnp.where(hit, numbers, -1), axis=1)
     # Of each slice, the row of all shards that its first row in the result would be.
-    first = starts - places + _lax.div(numbers, jnp.full_like(numbers, per_device)) * x.shape[0]
+    first = starts - places + lax.div(numbers, jnp.full_like(numbers, per_device)) * x.shape[0]
     row = rows + jnp.take(first, last, mode="clip")
     taken = jnp.take(shards.reshape(-1, *x.shape[1:]), row, axis=0, mode="clip")
     return jnp.where((last >= 0).reshape(-1, *[1] * (x.ndim - 1)), taken, out)

@@ -24,9 +24,9 @@ from jaxmesh.jaxprs.control_flow import CUSTOM, INLINE, REMAT, Call, Cond, Scan,
 from jaxmesh.jaxprs.evaluate import at_source_of, bind, expand, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import splice
+from jaxmesh.jaxprs.untyped import lax
 
 Rule = Callable[[Eqn, list[jax.Array]], list[jax.Array]]
-_lax: Any = jax.lax
 _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
 """Primitives that constrain the sharding of a full value in JAX; the IR has `mesh_shard`s instead."""
 
@@ -48,9 +48,9 @@ class Retyper:
         self._splices = splices
         self._accepted: set[object] = set()
         self._rules: dict[str, Rule] = {
-            "psum": _reduce(_lax.psum, _sum),
-            "pmax": _reduce(_lax.pmax, jnp.max),
-            "pmin": _reduce(_lax.pmin, jnp.min),
+            "psum": _reduce(lax.psum, _sum),
+            "pmax": _reduce(lax.pmax, jnp.max),
+            "pmin": _reduce(lax.pmin, jnp.min),
             "all_gather": _all_gather,
             "pvary": lambda eqn, operands: [spread(x, eqn.params["axes"]) for x in operands],
             **dict.fromkeys(_HINTS, lambda _, operands: operands),
@@ -295,4 +295,4 @@ def _all_gather(eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
     (x,) = operands
     names, at = params["axis_name"], params["all_gather_dimension"]
     # The result is the same on every device; this form of the collective types it so.
-    return [_lax.all_gather(spread(x, _collective_axes(eqn)), names, axis=at, tiled=params["tiled"], to="invarying")]
+    return [lax.all_gather(spread(x, _collective_axes(eqn)), names, axis=at, tiled=params["tiled"], to="invarying")]

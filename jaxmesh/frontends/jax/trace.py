@@ -19,6 +19,7 @@ import numpy as np
 from jax import export
 from jax.core import ShapedArray
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
 
 from jaxmesh.errors import (
     ArgumentTypeError,
@@ -37,6 +38,7 @@ from jaxmesh.jaxprs.compat import as_abstract, off_explicit_axes
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
+from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings, trace_function
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.validate import check_size, quote
@@ -75,9 +77,9 @@ def _advise_on_shard_map() -> Generator[None]:
         raise
 
 
-def call_inline(mapped: Callable[..., Any], args: Sequence[Any], region: TracedRegion) -> Any:
+def call_inline(mapped: Callable[..., object], args: Sequence[object], region: TracedRegion) -> object:
     """Calls a function made by `jax.shard_map` as a part of a region."""
-    trees: list[Any] = []
+    trees: list[PyTree] = []
 
     def call() -> list[jax.Array]:
         leaves, tree = cast("tuple[list[jax.Array], Any]", jax.tree.flatten(mapped(*args)))
@@ -105,7 +107,7 @@ def abstract(leaf: object, what: str) -> jax.ShapeDtypeStruct:
     if isinstance(leaf, ShapedArray):
         leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
     try:
-        aval: Any = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
+        aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     except JaxmeshError:
         raise
     except OverflowError:
@@ -159,7 +161,7 @@ class TtirProgram:
     """
 
     jaxpr: compat.Jaxpr
-    out_tree: Any
+    out_tree: PyTreeDef
     assumptions: tuple[str, ...] = ()
     missing: InexpressibleError | None = None
     out_specs: tuple[PartitionSpec, ...] | None = None
@@ -169,7 +171,7 @@ class TtirProgram:
 
 def trace_by_hand(
     fun: Callable[..., Any],
-    in_tree: Any,
+    in_tree: PyTreeDef,
     avals: Sequence[jax.ShapeDtypeStruct],
     varying: Sequence[Sequence[str]],
     mesh: AnyMesh,
@@ -200,7 +202,7 @@ def trace_by_hand(
 
 
 def call_placed(
-    fun: Callable[..., Any], shardings: tuple[Any, Any], args: Sequence[Any], kwargs: dict[str, Any]
+    fun: Callable[..., object], shardings: tuple[object, object], args: Sequence[object], kwargs: dict[str, object]
 ) -> Any:
     """Calls a function in a region, its full arguments and results in the shardings of `jaxmesh.jit`."""
     ins, outs = shardings

@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from jaxmesh.errors import ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.preprocess import Rewritten
 from jaxmesh.frontends.mlir.quantization import STORAGE, quantized
+from jaxmesh.jaxprs.untyped import Array, DType
 
 _FLOATS = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
@@ -42,7 +43,7 @@ MAX_RANK = 128
 Note = Callable[[str], None]
 
 
-def dtype_named(name: str, *, wide: bool, narrows: bool = False) -> np.dtype[Any]:
+def dtype_named(name: str, *, wide: bool, narrows: bool = False) -> DType:
     """Returns the dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them.
 
     With `narrows`, integers of 64 bits are held in 32, as JAX holds them outside its x64 mode.
@@ -157,7 +158,6 @@ _BUFFERED = frozenset({"float64", "float32", "float16", "bool", "int8", "int16",
                        "uint8", "uint16", "uint32", "uint64"})  # fmt: skip
 _ARRAYS = tuple(getattr(ir, f"Dense{k}ArrayAttr") for k in ("Bool", "I8", "I16", "I32", "I64", "F32", "F64"))
 
-Array = np.ndarray[Any, Any]
 _SPLAT = "value"
 """The attribute of a constant, whose elements may be more than memory holds when they are equal."""
 
@@ -183,7 +183,7 @@ class Values:
         """Returns the entries of a dictionary attribute, or of an op's attributes."""
         return {name: self._table(name, entry, self(entry)) for name, entry in entries(written)}
 
-    def _table(self, name: str, written: ir.Attribute, value: Any) -> Any:
+    def _table(self, name: str, written: ir.Attribute, value: jax.Array) -> Any:
         """Returns a table, such as device ids, in its shape although all its entries are equal."""
         if name == _SPLAT or not isinstance(written, ir.DenseElementsAttr) or value.ndim:
             return value
@@ -294,7 +294,7 @@ def _parse_attribute(text: str) -> str | tuple[int, ...]:
     return text if shape is None else tuple(int(n) for n in shape.group(1).split("x"))
 
 
-def _list_of(text: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _list_of(text: str, dtype: DType, shape: tuple[int, ...]) -> Array:
     """Returns elements of a type without a Python buffer: MLIR prints a list, or hex digits of many elements."""
     body = _DENSE.match(text)
     assert body is not None, text[:80]

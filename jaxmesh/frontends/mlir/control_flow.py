@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Op
 from jaxmesh.dialects.varying import vary, varying_axes
 from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.frontends.jax.retype import widen_carry
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 Function = Callable[[Sequence[jax.Array]], list[jax.Array]]
 _BOUND = re.compile(r"#ttcore\.loop_bound<(-?[0-9]+)(?:, ([0-9]+) : i32)?>")
 
 
-def functions_of(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+def functions_of(attributes: Attributes) -> tuple[str, ...]:
     """Returns the names of the functions that a loop or a branch calls."""
     if "branch_programs" in attributes:
         return tuple(attributes["branch_programs"])
@@ -39,7 +40,7 @@ def perform_case(op: Op, functions: Sequence[Function], operands: Sequence[jax.A
     joined = [frozenset[str]().union(*row) for row in zip(*known, strict=True)]
     last = len(functions) - 1
     index = jnp.where((index < 0) | (index > last), last, index)
-    return list(_lax.switch(index, [_varying(f, joined) for f in functions], *rest))
+    return list(lax.switch(index, [_varying(f, joined) for f in functions], *rest))
 
 
 def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[jax.Array]) -> list[jax.Array]:
@@ -68,9 +69,9 @@ def perform_loop(op: Op, functions: Sequence[Function], operands: Sequence[jax.A
         return _scalar(functions[1]([*now, *fixed])[0]).astype(bool)
 
     if len(functions) > 1:
-        final = _lax.while_loop(goes_on, iterate, states)
+        final = lax.while_loop(goes_on, iterate, states)
     else:
-        final = _lax.fori_loop(0, _iterations(op, operands), count_one, states)
+        final = lax.fori_loop(0, _iterations(op, operands), count_one, states)
     return [final[i] for i in op.attributes["output_indices"]]
 
 

@@ -300,7 +300,7 @@ class _Decoder:
             self._types_of[written, layouts] = found
         return found
 
-    def _read_device(self, op: str, attributes: Mapping[str, Any]) -> None:
+    def _read_device(self, op: str, attributes: Mapping[str, object]) -> None:
         sizes = attributes.get("mesh_shape")
         if op == "ttnn.get_device" and self.device_mesh is None and isinstance(sizes, tuple):
             self.device_mesh = cast("tuple[int, ...]", sizes)
@@ -346,12 +346,12 @@ class _Decoder:
 
     def _attributes(self, operation: ir.Operation) -> Mapping[str, Any]:
         attributes, values = operation.attributes, self._values
-        found: Mapping[str, Any] = values(attributes[PROPERTIES]) if PROPERTIES in attributes else NO_ATTRIBUTES
+        found = values(attributes[PROPERTIES]) if PROPERTIES in attributes else NO_ATTRIBUTES
         if len(attributes):
             found = {**found, **{k: v for k, v in values.dictionary(attributes).items() if k != PROPERTIES}}
         return found
 
-    def _traced(self, attributes: Mapping[str, Any], caller: Function) -> ir.Attribute | None:
+    def _traced(self, attributes: Mapping[str, object], caller: Function) -> ir.Attribute | None:
         """Returns the name of the function that is captured as a trace: the first that `capture_callee` calls."""
         for capture in self._named.get((id(caller.piece), _symbol(attributes.get("capture_callee"))), ()):
             for call in outermost(capture.operation, lambda op: op.name == "func.call"):

@@ -8,7 +8,7 @@ and messages follow the verifiers in tt-mlir's `lib/Dialect/TTIR/IR/TTIROps.cpp`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttir.helpers import vary_together
@@ -89,7 +90,7 @@ def quantized(element: str) -> Quantized | None:
     return Quantized(None if axis is None else int(axis), scales, zeros, least, most, f"{sign}{width}")
 
 
-def with_elements(op: str, operation: ir.Operation, attributes: Mapping[str, Any], *, moves: bool) -> Mapping[str, Any]:
+def with_elements(op: str, operation: ir.Operation, attributes: Attributes, *, moves: bool) -> Attributes:
     """Returns the attributes of an op, with its element types if it converts quantized numbers.
 
     Raises:

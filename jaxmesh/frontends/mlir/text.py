@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeGuard, cast
+from typing import TypeGuard, cast
 
 import jax
 import numpy as np
@@ -18,6 +18,7 @@ from jaxmesh.dialects.ttnn.forms import Occurrence
 from jaxmesh.dialects.ttnn.layouts import is_plain
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
 from jaxmesh.frontends.mlir.module import BoundaryAttributes, Function
+from jaxmesh.jaxprs.untyped import DType
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
 """The type of mesh devices, and the base of semaphores' types."""
@@ -229,7 +230,7 @@ def results_to_copy(text: Text) -> list[bool]:
     return [port.value in constant and declared.status == "presharded" for port, declared in rows]
 
 
-def with_element_types(text: Text, dtypes: Sequence[np.dtype[Any]]) -> Text:
+def with_element_types(text: Text, dtypes: Sequence[DType]) -> Text:
     """Returns the text with arguments of other element types, which it converts to its own first.
 
     Upstream's runtime converts arguments to the types that devices hold: truth values to bfloat16, for one.

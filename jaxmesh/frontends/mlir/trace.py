@@ -31,10 +31,10 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr, Var
 from jaxmesh.jaxprs.emit import Steps, as_tracer, as_variable, current_source, current_trace, named
 from jaxmesh.jaxprs.evaluate import trace_typed
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
 _SIZES = "operandSegmentSizes"
-_lax: Any = jax.lax
 
 
 @dataclass(slots=True)
@@ -119,11 +119,11 @@ class _Run:
         """The place of the present op, for messages."""
         return "line {}: {}".format(*self.place)
 
-    def program(self, arguments: Sequence[Any]) -> list[Any]:
+    def program(self, arguments: Sequence[jax.Array]) -> list[Any]:
         """Binds the ops of the program."""
         text, types = self.text, self.text.program.types
         # The results of equations are variables: equations are added without tracers.
-        values: list[Any] = [None] * len(types)
+        values: list[object] = [None] * len(types)
         kinds, declared = [-1] * len(types), [*map(id, types)]
         empty: set[Value] = set()
         trace, source = current_trace(), current_source()
@@ -136,7 +136,7 @@ class _Run:
             for number in [v for v in numbers if v in empty]:
                 # An allocated tensor holds any number, here 0.
                 empty.remove(number)
-                write([number], [_lax.full(types[number].shape, 0, types[number].dtype)])
+                write([number], [lax.full(types[number].shape, 0, types[number].dtype)])
 
         write(range(len(arguments)), arguments)
         for op, line, name in zip(text.program.ops, text.lines, text.names, strict=True):
@@ -202,7 +202,7 @@ class _Run:
         return results
 
     def _steps(
-        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
+        self, op: Op, definition: OpDef, attributes: Mapping[str, object], inputs: list[jax.Array], types: Structs
     ) -> Steps:
         """Returns an op as one equation, or as the equations of its meaning."""
         special = self._mesh_shard if op.name == "ttir.mesh_shard" else _memory_op if op.name in _MEMORY else None
@@ -215,7 +215,7 @@ class _Run:
         return steps
 
     def _meaning(
-        self, op: Op, definition: OpDef, attributes: Mapping[str, Any], inputs: list[jax.Array], types: Structs
+        self, op: Op, definition: OpDef, attributes: Mapping[str, object], inputs: list[jax.Array], types: Structs
     ) -> Jaxpr:
         """Returns the jaxpr of an op: one equation, or the equations of its meaning."""
         # The sizes of operand groups of an opaque op count the mesh device and semaphores, too.
@@ -245,7 +245,7 @@ class _Run:
 
         return jax.make_jaxpr(bind)(*inputs)
 
-    def _for_meaning(self, op: Op, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _for_meaning(self, op: Op, attributes: Mapping[str, object]) -> Mapping[str, object]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
         if op.name.endswith(".constant") and isinstance(value := attributes.get("value"), np.ndarray):
             elements = cast("Array", value)
@@ -268,7 +268,7 @@ class _Run:
         x, (want,) = operands[0], types
         if len(sizes) != 3 or x.shape[:-1] != (1, 1, math.prod(sizes)):
             raise VerifyError(f"{FLATTENED} says images of {list(sizes)}, but the operand is {x.dtype}{list(x.shape)}.")
-        images = [_lax.reshape(x, (*sizes, x.shape[-1])), *operands[1:]]
+        images = [lax.reshape(x, (*sizes, x.shape[-1])), *operands[1:]]
 
         def compute_images(*values: jax.Array) -> list[jax.Array]:
             return compute(definition, values, attributes, types, self.mesh)
@@ -279,7 +279,7 @@ class _Run:
         (result,) = steps.add(current_trace(), images, current_source())
         if math.prod(result.shape[:-1]) != math.prod(want.shape[:-1]) or result.shape[-1] != want.shape[-1]:
             raise VerifyError(f"the result is {list(result.shape)}, but the declared type is {list(want.shape)}.")
-        return [_lax.reshape(result, want.shape)]
+        return [lax.reshape(result, want.shape)]
 
     def _get_device(self, op: Op) -> list[object]:
         shape, mesh = op.attributes.get("mesh_shape"), tuple(self.mesh.values())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.elementwise import TUNED
@@ -56,7 +56,7 @@ def _unary_op(name: str) -> str:
     return f"ttnn.{name}"
 
 
-def fused_functions(attributes: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+def fused_functions(attributes: Attributes) -> Mapping[str, Sequence[str]]:
     """Returns the ops that an op of two tensors applies to its operands and its result, by attribute; mostly none."""
     named = [name for name in (*FUSED, AFTER) if attributes.get(name)]
     return {name: [_unary(str(f)) for f in attributes[name]] for name in named}

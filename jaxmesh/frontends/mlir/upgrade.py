@@ -300,7 +300,7 @@ def _spell(op: Op, kinds: Sequence[str], types: Sequence[Type]) -> _Current:
 
 def _spell_attributes(
     op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
-) -> tuple[Mapping[str, Any], bool]:
+) -> tuple[Mapping[str, object], bool]:
     """Returns the attributes of an op in their current spelling, and True if the text spells them so.
 
     `counts` are the numbers of its tensors and of all its operands; `types` are those of its results.
@@ -353,7 +353,7 @@ def _check_names(attributes: Mapping[str, object]) -> None:
             raise VerifyError(f"needs the attribute {name!r}; it is missing.")
 
 
-def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) -> dict[str, Any]:
+def _with_numbers(name: str, attributes: dict[str, Any], types: Sequence[Type]) -> dict[str, object]:
     """Returns the attributes of a constant or a pad with numbers of the element type of the result."""
     number = attributes.get("value")
     if name == "constant" and types and isinstance(number, np.ndarray):

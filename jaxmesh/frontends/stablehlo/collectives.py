@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -21,8 +20,8 @@ from jaxmesh.frontends.stablehlo.custom_calls import bind_op, prove_equal
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import WRITTEN, Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 _SUM = 0
 """The number of the sum among Shardy's reductions."""
 
@@ -188,7 +187,7 @@ def _permute(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     pairs = np.asarray(program.read(op.attributes["source_target_pairs"])).tolist()
     axes = tuple(program.sizes)
     (x,) = _operands(program, op)
-    return _whole([apply_collective(x, axes, lambda y: _lax.ppermute(y, axes, [tuple(p) for p in pairs]))])
+    return _whole([apply_collective(x, axes, lambda y: lax.ppermute(y, axes, [tuple(p) for p in pairs]))])
 
 
 def _broadcast(program: ImportContext, op: ir.Operation) -> list[Sharded]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,8 +18,7 @@ from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.stacks import Stacks, find_stacks
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs import compat
-
-_lax: Any = jax.lax
+from jaxmesh.jaxprs.untyped import DType, lax
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class Counter:
     step: int
     length: int
 
-    def numbers(self, dtype: np.dtype[Any]) -> Array:
+    def numbers(self, dtype: DType) -> Array:
         """Returns its values in all iterations."""
         start, stride = np.asarray(self.start, dtype), np.asarray(self.step, dtype)
         return (np.arange(self.length, dtype=dtype) * stride + start).astype(dtype)
@@ -75,7 +73,7 @@ def _while(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
     def loop(initial: list[jax.Array]) -> Sequence[jax.Array]:
         if counter is None:
-            return _lax.while_loop(goes_on, step, tuple(initial))
+            return lax.while_loop(goes_on, step, tuple(initial))
         return _scan(step, initial, counter, stacks)
 
     decided = len(program.decisions.log)
@@ -139,24 +137,24 @@ def _scan(step: Step, initial: list[jax.Array], counter: Counter, stacks: Stacks
         def advance(carry: Sequence[jax.Array], _: None) -> tuple[Sequence[jax.Array], None]:
             return step(carry), None
 
-        return list(_lax.scan(advance, tuple(initial), None, length=counter.length)[0])
+        return list(lax.scan(advance, tuple(initial), None, length=counter.length)[0])
     number, dtype = counter.number, initial[counter.number].dtype
     carried = [i for i in range(len(initial)) if i != number and i not in stacks]
 
     def body(carry: Sequence[jax.Array], index: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         given = dict(zip(carried, carry, strict=True)) | {number: index}
         # A step reads no stack.
-        given |= {i: spread(_lax.full(initial[i].shape, 0, initial[i].dtype), varying(initial[i])) for i in stacks}
+        given |= {i: spread(lax.full(initial[i].shape, 0, initial[i].dtype), varying(initial[i])) for i in stacks}
         results = step([given[i] for i in range(len(initial))])
-        rows = (_lax.reshape(results[i], initial[i].shape[1:]) for i in stacks)
+        rows = (lax.reshape(results[i], initial[i].shape[1:]) for i in stacks)
         return tuple(results[i] for i in carried), tuple(rows)
 
     first = tuple(initial[i] for i in carried)
     turned, numbers = any(turned for _, turned in stacks.values()), counter.numbers(dtype)
     numbers = numbers[::-1] if turned else numbers
-    results, rows = _lax.scan(body, first, numbers, length=counter.length, reverse=turned)
+    results, rows = lax.scan(body, first, numbers, length=counter.length, reverse=turned)
     found = dict(zip(carried, results, strict=True))
-    found[number] = _lax.full((), counter.start + counter.step * counter.length, dtype)
+    found[number] = lax.full((), counter.start + counter.step * counter.length, dtype)
     found |= zip(stacks, rows, strict=True)
     return [found[i] for i in range(len(initial))]
 
@@ -219,12 +217,12 @@ def _case(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         axes = [varying(chosen).union(*map(compat.varying_axes, types)) for types in zip(*result_types, strict=True)]
     branches = [branch(r) for r in op.regions]
     if op.name == "stablehlo.if":
-        results = _lax.cond(chosen, *branches)
+        results = lax.cond(chosen, *branches)
     else:
         # An index out of range selects the last branch.
         count = np.int32(len(branches))
-        chosen = _lax.select((chosen < 0) | (chosen >= count), _lax.full_like(chosen, len(branches) - 1), chosen)
-        results = _lax.switch(chosen, branches)
+        chosen = lax.select((chosen < 0) | (chosen >= count), lax.full_like(chosen, len(branches) - 1), chosen)
+        results = lax.switch(chosen, branches)
     return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
 
 

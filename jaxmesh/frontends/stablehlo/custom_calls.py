@@ -28,8 +28,7 @@ from jaxmesh.frontends.stablehlo.rules import split_op
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
 from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 from jaxmesh.jaxprs.stablehlo import EQUATION
-
-_lax: Any = jax.lax
+from jaxmesh.jaxprs.untyped import lax
 
 
 def _custom_call(program: ImportContext, op: ir.Operation) -> list[Sharded]:
@@ -75,10 +74,10 @@ def prove_equal(program: ImportContext, x: jax.Array, target: Sharding, what: st
     kept_axes = tuple(a for a in several if a in program.manual)
     if kept_axes:
         # A leading dim stores the value of each coordinate along the axes.
-        x, target = _lax.expand_dims(x, [0]), (kept_axes, *target)
+        x, target = lax.expand_dims(x, [0]), (kept_axes, *target)
     spec = as_spec(target)
     proven = full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
-    return _lax.squeeze(proven, [0]) if kept_axes else proven
+    return lax.squeeze(proven, [0]) if kept_axes else proven
 
 
 def _check_local(op: ir.Operation, program: ImportContext, sharding: Sharding, full: ir.Value, local: ir.Value) -> None:
@@ -189,7 +188,7 @@ def _truth(value: object) -> bool:
     return text.lower() == "true"
 
 
-def _ints(value: Any) -> tuple[int, ...]:
+def _ints(value: jax.Array) -> tuple[int, ...]:
     return tuple(int(n) for n in np.atleast_1d(value))
 
 
@@ -225,7 +224,7 @@ def _opaque_call(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         free -= optional and present
         if operand == "output":
             (result_type,) = program.types_of(op.results)
-            groups.append(_lax.full(result_type.shape, 0, result_type.dtype))
+            groups.append(lax.full(result_type.shape, 0, result_type.dtype))
         else:
             groups.append(next(arrays, None) if present else None)
     if definition.groups is not None:
@@ -240,17 +239,17 @@ def _attention(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     written = {k: program.read(v) for k, v in nested(op, COMPOSITE).items()}
     attributes = {k: written[k] for k in ("is_causal", "scale") if k in written}
     flat = xs[0].ndim == _FULL_RANK - 1
-    operands = [_lax.expand_dims(x, (1,)) if flat else x for x in xs[:3]]
+    operands = [lax.expand_dims(x, (1,)) if flat else x for x in xs[:3]]
     masked = written.get("is_causal", True) is False and len(xs) > len(operands)
     if masked:
-        mask = _lax.expand_dims(xs[3], (1,)) if flat and xs[3].ndim == _FULL_RANK - 1 else xs[3]
-        operands.append(_lax.expand_dims(mask, tuple(range(_FULL_RANK - mask.ndim))))
+        mask = lax.expand_dims(xs[3], (1,)) if flat and xs[3].ndim == _FULL_RANK - 1 else xs[3]
+        operands.append(lax.expand_dims(mask, tuple(range(_FULL_RANK - mask.ndim))))
     (wanted,) = program.types_of(op.results)
     shape = (*wanted.shape[:1], 1, *wanted.shape[1:]) if flat else wanted.shape
     result_type = jax.ShapeDtypeStruct(shape, wanted.dtype)
     attributes["operandSegmentSizes"] = (1, 1, 1, int(masked), 0)
     (result,) = bind_op(program, "scaled_dot_product_attention", operands, attributes, [result_type])
-    return [Sharded(_lax.squeeze(result, (1,)) if flat else result, replicated(len(wanted.shape)))]
+    return [Sharded(lax.squeeze(result, (1,)) if flat else result, replicated(len(wanted.shape)))]
 
 
 _FULL_RANK = 4
@@ -272,7 +271,7 @@ _NEEDED = {
 
 
 def _as_index(x: jax.Array) -> jax.Array:
-    return x if x.dtype.name in ("uint32", "uint16") else _lax.convert_element_type(x, np.uint32)
+    return x if x.dtype.name in ("uint32", "uint16") else lax.convert_element_type(x, np.uint32)
 
 
 _GATHER = _op_call("gather", COMPOSITE, convert=_as_index)

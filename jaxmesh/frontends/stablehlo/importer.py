@@ -7,7 +7,6 @@ import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,6 +29,7 @@ from jaxmesh.frontends.stablehlo.rules import Shapes, Splitting, read_rule, spli
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.values import Repeat, Sharded
 from jaxmesh.jaxprs.emit import current_source
+from jaxmesh.jaxprs.untyped import lax
 
 _FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
@@ -48,7 +48,6 @@ _WHOLE: dict[str, Whole] = {
     **custom_calls.OPS,
     **reductions.TOP_K,
 }
-_lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})
 """Ops whose meaning depends only on their attributes, the shardings, and the types of operands and results."""
 _REDUCE = "stablehlo.reduce"
@@ -192,7 +191,7 @@ class Importer(ImportContext):
         return results_of
 
     def _broadcast(self, shape: tuple[int, ...], scalar: jax.Array, sharding: Sharding) -> jax.Array:
-        return _lax.broadcast(scalar, local_shape(shape, sharding, self.sizes))
+        return lax.broadcast(scalar, local_shape(shape, sharding, self.sizes))
 
     def _plan(self, op: ir.Operation, operands: Sequence[Sharded]) -> _ShardPlan:
         """Returns the plan of an op on shards; equal ops on operands of equal types and shardings share a plan."""
@@ -254,4 +253,4 @@ def _cast_type(y: jax.Array, expected: jax.ShapeDtypeStruct) -> jax.Array:
     """Checks the shape of a shard, and casts it to the dtype of its StableHLO type."""
     if y.shape != expected.shape:
         raise AssertionError(f"a shard of {list(y.shape)} was computed where {list(expected.shape)} was expected")
-    return y if y.dtype == expected.dtype else _lax.convert_element_type(y, expected.dtype)
+    return y if y.dtype == expected.dtype else lax.convert_element_type(y, expected.dtype)

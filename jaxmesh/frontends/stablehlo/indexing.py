@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +16,17 @@ from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import OpFamily, ShardedCall, sums
 from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, look_through, returned
 from jaxmesh.frontends.stablehlo.values import axis_position, reduce_over
+from jaxmesh.jaxprs.untyped import lax
 
 OPS = OpFamily()
-_lax: Any = jax.lax
-_CLIP = _lax.GatherScatterMode.CLIP
-_DROP = _lax.GatherScatterMode.FILL_OR_DROP
+_CLIP = lax.GatherScatterMode.CLIP
+_DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
 def _indices(indices: jax.Array, index_dim: int) -> jax.Array:
     """Returns signed indices with their index vectors along the last dim, as in JAX."""
     signed = indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
-    return _lax.expand_dims(signed, (index_dim,)) if index_dim == signed.ndim else jnp.moveaxis(signed, index_dim, -1)
+    return lax.expand_dims(signed, (index_dim,)) if index_dim == signed.ndim else jnp.moveaxis(signed, index_dim, -1)
 
 
 # --- gather ----------------------------------------------------------------------------------------------------------
@@ -46,7 +45,7 @@ def _gather(call: ShardedCall) -> jax.Array:
     for d in indexed:
         indices, here = _move_to_shard(call, indices, start_map.index(d), d, x.shape[d])
         inside = here if inside is None else inside & here
-    numbers = _lax.GatherDimensionNumbers(
+    numbers = lax.GatherDimensionNumbers(
         offset_dims=tuple(offset_dims),
         collapsed_slice_dims=tuple(dims.collapsed_slice_dims),
         start_index_map=tuple(start_map),
@@ -55,13 +54,13 @@ def _gather(call: ShardedCall) -> jax.Array:
     )
     # Tenstorrent's partitioner marks a gather of each device's own rows: the others are zeros.
     mode = _DROP if "tt.fill_out_of_bounds" in call.op.attributes else _CLIP
-    gathered = _lax.gather(*vary_alike(x, indices), numbers, tuple(sizes), mode=mode, fill_value=0)
+    gathered = lax.gather(*vary_alike(x, indices), numbers, tuple(sizes), mode=mode, fill_value=0)
     if inside is None:
         return gathered
     gathered, inside = vary_alike(gathered, inside)
     batch = [i for i in range(gathered.ndim) if i not in offset_dims]
-    mask = _lax.broadcast_in_dim(inside, gathered.shape, batch)
-    return _lax.select(mask, gathered, _lax.full_like(gathered, 0))
+    mask = lax.broadcast_in_dim(inside, gathered.shape, batch)
+    return lax.select(mask, gathered, lax.full_like(gathered, 0))
 
 
 def _clamp_windows(indices: jax.Array, dims: Sequence[int], sizes: Sequence[int], whole: Sequence[int]) -> jax.Array:
@@ -70,8 +69,8 @@ def _clamp_windows(indices: jax.Array, dims: Sequence[int], sizes: Sequence[int]
         return indices
     largest = jnp.iinfo(indices.dtype).max
     ends = np.array([min(whole[d] - sizes[d], largest) for d in dims], indices.dtype)
-    ends = _lax.broadcast_in_dim(ends, indices.shape, (indices.ndim - 1,))
-    return _lax.clamp(np.zeros((), indices.dtype), indices, spread(ends, join_axes([indices])))
+    ends = lax.broadcast_in_dim(ends, indices.shape, (indices.ndim - 1,))
+    return lax.clamp(np.zeros((), indices.dtype), indices, spread(ends, join_axes([indices])))
 
 
 def _move_dims(dims: Sequence[int], index_vector_dim: int) -> list[int]:
@@ -83,15 +82,15 @@ def _move_to_shard(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns indices into this device's part of a dim, and a mask of the indices inside it."""
     axes, whole = call.shardings[0][dim], call.shapes[0][dim]
-    column_indices = _lax.index_in_dim(indices, column, indices.ndim - 1, keepdims=False)
+    column_indices = lax.index_in_dim(indices, column, indices.ndim - 1, keepdims=False)
     # A gather clamps its indices to the global dim.
-    low, high = _lax.full_like(column_indices, 0), _lax.full_like(column_indices, whole - 1)
-    column_indices = _lax.clamp(low, column_indices, high)
+    low, high = lax.full_like(column_indices, 0), lax.full_like(column_indices, whole - 1)
+    column_indices = lax.clamp(low, column_indices, high)
     first = axis_position(axes, call.program.sizes) * np.int32(local)
     column_indices = spread(column_indices, axes) - first.astype(column_indices.dtype)
     inside = (column_indices >= 0) & (column_indices < local)
     columns = [
-        column_indices if i == column else spread(_lax.index_in_dim(indices, i, indices.ndim - 1, keepdims=False), axes)
+        column_indices if i == column else spread(lax.index_in_dim(indices, i, indices.ndim - 1, keepdims=False), axes)
         for i in range(indices.shape[-1])
     ]
     return jnp.stack(vary_alike(*columns), -1), inside
@@ -99,8 +98,8 @@ def _move_to_shard(
 
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
-_SCATTERS = {"sum": _lax.scatter_add, "prod": _lax.scatter_mul, "min": _lax.scatter_min, "max": _lax.scatter_max,
-             "or": _lax.scatter_max, "and": _lax.scatter_min}  # fmt: skip
+_SCATTERS = {"sum": lax.scatter_add, "prod": lax.scatter_mul, "min": lax.scatter_min, "max": lax.scatter_max,
+             "or": lax.scatter_max, "and": lax.scatter_min}  # fmt: skip
 
 
 def scatter_reduces(op: ir.Operation) -> bool:
@@ -125,13 +124,13 @@ def _scatter(call: ShardedCall) -> jax.Array:
             moved = np.zeros(len(scattered), np.bool_)
             moved[column] = True
             indices = spread(indices, axes)
-            shift = _lax.select(
+            shift = lax.select(
                 jnp.asarray(moved),
                 jnp.full(len(scattered), 1, np.int32) * first,
                 jnp.zeros(len(scattered), np.int32) + first * 0,
             )
             indices = indices - shift.astype(indices.dtype)
-    numbers = _lax.ScatterDimensionNumbers(
+    numbers = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(dims.update_window_dims),
         inserted_window_dims=tuple(dims.inserted_window_dims),
         scatter_dims_to_operand_dims=tuple(scattered),
@@ -139,13 +138,13 @@ def _scatter(call: ShardedCall) -> jax.Array:
         scatter_indices_batching_dims=tuple(_move_dims(dims.scatter_indices_batching_dims, index_dim)),
     )
     partial = _update_axes(call, dims)
-    target = _lax.full_like(x, 0) if partial else x
+    target = lax.full_like(x, 0) if partial else x
     scattered_values = _apply(call, target, indices, updates, numbers)
     if not partial:
         return scattered_values
     call.program.decisions.collective("all_reduce", partial, "sum of updates, of which each device has a part")
     total = reduce_over(scattered_values, partial, "sum")
-    return _lax.add(*vary_alike(x, total))
+    return lax.add(*vary_alike(x, total))
 
 
 def _update_axes(call: ShardedCall, dims: hlo.ScatterDimensionNumbers) -> list[str]:
@@ -169,11 +168,11 @@ def _apply(
     if not inner and kept == block.arguments[0]:
         return x
     if not inner and kept == block.arguments[1]:
-        return _lax.scatter(x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
+        return lax.scatter(x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
     if [o.name for o in inner] == ["stablehlo.subtract"] and list(map(look_through, inner[0].operands)) == [
         *block.arguments
     ]:
-        return _lax.scatter_add(x, indices, -updates, numbers, unique_indices=unique, mode=_DROP)
+        return lax.scatter_add(x, indices, -updates, numbers, unique_indices=unique, mode=_DROP)
     raise UnsupportedError(
         f"a scatter whose body is {[o.name for o in inner]}; supported are sums, differences, products, minima, maxima "
         "and overwriting."

@@ -6,7 +6,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +29,9 @@ from jaxmesh.frontends.stablehlo.call import (
 )
 from jaxmesh.frontends.stablehlo.shardings import axes_of, count
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, Sharded, all_gather, axis_position
+from jaxmesh.jaxprs.untyped import DType, lax
 
 OPS = OpFamily()
-_lax: Any = jax.lax
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or"}
 """The kinds of reductions, by the op of their body."""
 
@@ -103,7 +102,7 @@ def _reduce(call: ShardedCall) -> jax.Array | list[jax.Array]:
         return tuple(run(*as_list(left), *as_list(right)))
 
     operands = vary_alike(*call.operands)
-    return list(_lax.reduce(tuple(operands[:count]), tuple(operands[count:]), combine, dims))
+    return list(lax.reduce(tuple(operands[:count]), tuple(operands[count:]), combine, dims))
 
 
 def _with_start(x: jax.Array, start: jax.Array, kind: str, call: ShardedCall) -> jax.Array:
@@ -117,7 +116,7 @@ def _with_start(x: jax.Array, start: jax.Array, kind: str, call: ShardedCall) ->
             f"a reduction of a sharded dim starts from {value}, not from the identity of {kind}, so each device would "
             "count it; reduce from the identity, and combine the start afterwards."
         )
-    return COMBINE[kind](*vary_alike(x, _lax.broadcast(start, x.shape)))
+    return COMBINE[kind](*vary_alike(x, lax.broadcast(start, x.shape)))
 
 
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
@@ -167,7 +166,7 @@ def integers_of(value: ir.Value, known: Callable[[ir.Value], Array | None] = lam
     )
 
 
-def is_identity(value: Array, kind: str, dtype: np.dtype[Any]) -> bool:
+def is_identity(value: Array, kind: str, dtype: DType) -> bool:
     """Returns True if a number is the identity of a reduction."""
     info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
     low, high = (info.min, info.max) if info else (-np.inf, np.inf)
@@ -203,7 +202,7 @@ def extreme_of(op: ir.Operation) -> _Extreme | None:
     if not selects or direction[:1] not in ("G", "L") or _operands(inner[0]) != [left, right]:
         return None
     largest = direction.startswith("G")
-    return (_lax.reduce_max, _lax.argmax) if largest else (_lax.reduce_min, _lax.argmin)
+    return (lax.reduce_max, lax.argmax) if largest else (lax.reduce_min, lax.argmin)
 
 
 def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[jax.Array]:
@@ -217,8 +216,8 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[ja
     place = place + (axis_position(axes, call.program.sizes) * np.int32(x.shape[dim])).astype(index_type)
     # Parts along the minor axis come first in a group, and the first of equal extremes is kept.
     for axis in reversed(axes):
-        values, places = (all_gather(_lax.expand_dims(v, (0,)), axis, 0) for v in (best, place))
-        first = _lax.expand_dims(place_of(values, 0, np.int32), (0,))
+        values, places = (all_gather(lax.expand_dims(v, (0,)), axis, 0) for v in (best, place))
+        first = lax.expand_dims(place_of(values, 0, np.int32), (0,))
         best, place = value_of(values, (0,)), jnp.take_along_axis(places, first, 0)[0]
     return [best, place]
 
@@ -229,8 +228,8 @@ def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[ja
 def precision_of(call: ShardedCall) -> tuple[jax.lax.Precision, ...] | None:
     """Returns the precisions of a product's operands; None for JAX's default."""
     written = call.op.attributes.get("precision_config") or ()
-    precisions = tuple(_lax.Precision[str(p).split("<precision ")[-1].rstrip(">")] for p in written)
-    return None if len(precisions) != 2 or set(precisions) == {_lax.Precision.DEFAULT} else precisions
+    precisions = tuple(lax.Precision[str(p).split("<precision ")[-1].rstrip(">")] for p in written)
+    return None if len(precisions) != 2 or set(precisions) == {lax.Precision.DEFAULT} else precisions
 
 
 @OPS.add("stablehlo.dot_general", sums)
@@ -243,7 +242,7 @@ def _dot_general(call: ShardedCall) -> list[jax.Array]:
 
     def product(x: jax.Array, y: jax.Array) -> jax.Array:
         dtype, precision = call.results[0].dtype, precision_of(call)
-        return _lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=dtype)
+        return lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=dtype)
 
     return keep_op(call.program.keeps_ops, "dot_general", call.operands, attributes, product)
 
@@ -252,7 +251,7 @@ def _dot_general(call: ShardedCall) -> list[jax.Array]:
 def _dot(call: ShardedCall) -> jax.Array:
     x, y = vary_alike(*call.operands)
     dims = ((x.ndim - 1,), (0,)), ((), ())
-    return _lax.dot_general(x, y, dims, precision=precision_of(call), preferred_element_type=call.results[0].dtype)
+    return lax.dot_general(x, y, dims, precision=precision_of(call), preferred_element_type=call.results[0].dtype)
 
 
 @OPS.add("stablehlo.einsum")
@@ -269,9 +268,9 @@ def _fft(call: ShardedCall) -> jax.Array:
     # XLA fails for several batch dims on CPUs if a collective beside the transform wants them in another order.
     batch = x.shape[: x.ndim - len(lengths)]
     rows = (math.prod(batch),) if batch else ()
-    flat = _lax.reshape(x, (*rows, *x.shape[len(batch) :]))
-    transformed = _lax.fft(flat, enum_of(call.op, "fft_type"), lengths)
-    return _lax.reshape(transformed, (*batch, *transformed.shape[len(rows) :]))
+    flat = lax.reshape(x, (*rows, *x.shape[len(batch) :]))
+    transformed = lax.fft(flat, enum_of(call.op, "fft_type"), lengths)
+    return lax.reshape(transformed, (*batch, *transformed.shape[len(rows) :]))
 
 
 @OPS.add("stablehlo.sort")
@@ -282,9 +281,9 @@ def _sort(call: ShardedCall) -> list[jax.Array]:
     def ordered(*operands: jax.Array) -> list[jax.Array]:
         if descends:
             # Reversed, sorted and reversed again, so that equal elements keep their order.
-            operands = tuple(_lax.rev(x, (dim,)) for x in operands)
-        outs = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
-        return [_lax.rev(y, (dim,)) for y in outs] if descends else list(outs)
+            operands = tuple(lax.rev(x, (dim,)) for x in operands)
+        outs = lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
+        return [lax.rev(y, (dim,)) for y in outs] if descends else list(outs)
 
     operands = vary_alike(*call.operands)
     is_pair = len(operands) == _PAIR and _counts(call.op.operands[1], dim)
@@ -293,7 +292,7 @@ def _sort(call: ShardedCall) -> list[jax.Array]:
 
     def pairs(x: jax.Array) -> list[jax.Array]:
         # The second operand is an iota along the dim; sorted, it is the order.
-        return ordered(x, _lax.broadcasted_iota(np.dtype("int32"), x.shape, dim))
+        return ordered(x, lax.broadcasted_iota(np.dtype("int32"), x.shape, dim))
 
     # A comparison of both operands keeps the order of equal elements.
     attributes = {"dim": dim, "descending": descends, "stable": stable or keys > 1}
@@ -375,7 +374,7 @@ def split_top_k(
 
 def _top_k(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     def pick(x: jax.Array, k: int, dim: int) -> Sequence[jax.Array]:
-        return _lax.top_k(x, k)
+        return lax.top_k(x, k)
 
     return split_top_k(program, op, int(program.read(op.attributes["k"])), -1, pick)
 

@@ -21,16 +21,16 @@ from jaxmesh.frontends.stablehlo.elementwise import plain
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded, axis_position, perform, plan
+from jaxmesh.jaxprs.untyped import lax
 
 OPS = OpFamily()
-_lax: Any = jax.lax
-OPS.add("stablehlo.transpose")(plain(_lax.transpose, "permutation"))
-OPS.add("stablehlo.reverse")(plain(_lax.rev, "dimensions"))
+OPS.add("stablehlo.transpose")(plain(lax.transpose, "permutation"))
+OPS.add("stablehlo.reverse")(plain(lax.rev, "dimensions"))
 
 
 @OPS.add("stablehlo.reshape")
 def _reshape(call: ShardedCall) -> jax.Array:
-    return _lax.reshape(call.operands[0], call.results[0].shape)
+    return lax.reshape(call.operands[0], call.results[0].shape)
 
 
 @OPS.add("stablehlo.broadcast_in_dim")
@@ -38,12 +38,12 @@ def _broadcast(call: ShardedCall) -> jax.Array:
     (x,), (result,) = call.operands, call.results
     if x.shape == result.shape:
         return x
-    return _lax.broadcast_in_dim(x, result.shape, call["broadcast_dimensions"])
+    return lax.broadcast_in_dim(x, result.shape, call["broadcast_dimensions"])
 
 
 @OPS.add("stablehlo.concatenate")
 def _concatenate(call: ShardedCall) -> jax.Array:
-    return _lax.concatenate(vary_alike(*call.operands), call["dimension"])
+    return lax.concatenate(vary_alike(*call.operands), call["dimension"])
 
 
 def lies_in_own_shards(whole: int, sliced: int, start: int, stride: int, parts: int) -> bool:
@@ -99,7 +99,7 @@ def _slice(call: ShardedCall) -> jax.Array:
             )
             starts[d] = 0
         limits[d] = starts[d] + length
-    return _lax.slice(x, starts, limits, strides)
+    return lax.slice(x, starts, limits, strides)
 
 
 def _device_slice(x: jax.Array, start: jax.Array, length: int, dim: int) -> jax.Array:
@@ -107,7 +107,7 @@ def _device_slice(x: jax.Array, start: jax.Array, length: int, dim: int) -> jax.
     x, start = vary_alike(x, start)
     starts = [start if d == dim else np.int32(0) for d in range(x.ndim)]
     sizes = [length if d == dim else n for d, n in enumerate(x.shape)]
-    return _lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+    return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
 
 
 def _paddings(op: ir.Operation, read: Values) -> list[tuple[int, int, int]]:
@@ -145,7 +145,7 @@ def _pad(call: ShardedCall) -> jax.Array:
             starts[d] = np.int32(most - low) - axis_position(axes, call.program.sizes) * np.int32(shift)
         else:
             config[d] = low, result.shape[d] - filled - low, interior
-    x = _lax.pad(*vary_alike(x, value), config)
+    x = lax.pad(*vary_alike(x, value), config)
     for d, start in starts.items():
         x = _device_slice(x, start, result.shape[d], d)
     return x
@@ -157,15 +157,15 @@ def _dynamic_slice(call: ShardedCall) -> jax.Array:
     sizes = [n if axes else k for k, n, axes in zip(call["slice_sizes"], x.shape, call.shardings[0], strict=True)]
     axes = join_axes(call.operands)
     starts = [spread(s, axes) for s in starts]
-    return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
+    return lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
 
 
 def _clamp_start(start: jax.Array, most: int) -> jax.Array:
     """Returns the start of an update as StableHLO clamps it."""
     if not most:
-        return _lax.full_like(start, 0)
+        return lax.full_like(start, 0)
     limits = [np.asarray(n, start.dtype) for n in (0, min(most, np.iinfo(start.dtype).max))]
-    return _lax.clamp(limits[0], start, limits[1])
+    return lax.clamp(limits[0], start, limits[1])
 
 
 @OPS.add("stablehlo.dynamic_update_slice")
@@ -184,12 +184,12 @@ def _dynamic_update_slice(call: ShardedCall) -> jax.Array:
         else:
             new, inside = _own_part(x, new, starts[d], first, d)
             masks.append((d, inside))
-        starts[d] = _lax.full_like(starts[d], 0)
+        starts[d] = lax.full_like(starts[d], 0)
     if masks:
-        inside = functools.reduce(_lax.bitwise_and, [_lax.broadcast_in_dim(m, new.shape, (d,)) for d, m in masks])
-        old = _lax.dynamic_slice(x, starts, new.shape, allow_negative_indices=False)
-        new = _lax.select(inside, new, old)
-    return _lax.dynamic_update_slice(x, new, starts, allow_negative_indices=False)
+        inside = functools.reduce(lax.bitwise_and, [lax.broadcast_in_dim(m, new.shape, (d,)) for d, m in masks])
+        old = lax.dynamic_slice(x, starts, new.shape, allow_negative_indices=False)
+        new = lax.select(inside, new, old)
+    return lax.dynamic_update_slice(x, new, starts, allow_negative_indices=False)
 
 
 def _own_part(
@@ -197,9 +197,9 @@ def _own_part(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the part of an update in this device's part of a sharded dim, and a mask of the updated positions."""
     local, length = x.shape[dim], new.shape[dim]
-    relative = _lax.iota(np.int32, local) + first - _lax.convert_element_type(start, np.int32)
+    relative = lax.iota(np.int32, local) + first - lax.convert_element_type(start, np.int32)
     inside = (relative >= 0) & (relative < length)
-    places, inside, new = vary_alike(_lax.clamp(np.int32(0), relative, np.int32(length - 1)), inside, new)
+    places, inside, new = vary_alike(lax.clamp(np.int32(0), relative, np.int32(length - 1)), inside, new)
     return jax.numpy.take(new, places, axis=dim, mode="clip"), inside
 
 
@@ -216,7 +216,7 @@ def constant(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         number: Any = np.resize(array, ()) if array.size else np.zeros((), value_type.dtype)
 
         def fill(target: Sharding) -> jax.Array:
-            return _lax.full(local_shape(value_type.shape, target, program.sizes), number, value_type.dtype)
+            return lax.full(local_shape(value_type.shape, target, program.sizes), number, value_type.dtype)
 
         return [Sharded(fill(sharding) if value_type.shape else number, sharding, make=fill)]
     x = jnp.asarray(array.reshape(value_type.shape))
@@ -235,11 +235,11 @@ def iota(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
     def count(target: Sharding) -> jax.Array:
         local = local_shape(value_type.shape, target, program.sizes)
-        x = _lax.broadcasted_iota(value_type.dtype, local, dim)
+        x = lax.broadcasted_iota(value_type.dtype, local, dim)
         if not target[dim]:
             return x
         first = axis_position(target[dim], program.sizes) * np.int32(local[dim])
-        return x + _lax.convert_element_type(first, value_type.dtype)
+        return x + lax.convert_element_type(first, value_type.dtype)
 
     return [Sharded(count(sharding), sharding, make=count)]
 
@@ -247,13 +247,13 @@ def iota(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 def dimension_size(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports the global size of a dim."""
     dim: int = program.read(op.attributes["dimension"])
-    return [Sharded(_lax.full((), op.operands[0].type.shape[dim], np.int32), ())]
+    return [Sharded(lax.full((), op.operands[0].type.shape[dim], np.int32), ())]
 
 
 def partition_id(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports the row-major number of this device."""
     index = axis_position(tuple(program.sizes), program.sizes)
-    return [Sharded(_lax.convert_element_type(index, np.uint32), ())]
+    return [Sharded(lax.convert_element_type(index, np.uint32), ())]
 
 
 def random(program: ImportContext, op: ir.Operation) -> list[Sharded]:
@@ -268,7 +268,7 @@ def random(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
     def meaning() -> jax.Array:
         numbers = jax.random.uniform(jax.random.key(0), value_type.shape, np.float32, low, high)
-        return _lax.convert_element_type(numbers, value_type.dtype)
+        return lax.convert_element_type(numbers, value_type.dtype)
 
     results = keep_op(program.keeps_ops, "rand", [], attributes, meaning)
     return [Sharded(y, replicated(len(value_type.shape))) for y in results]

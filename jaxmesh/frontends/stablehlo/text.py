@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jax.sharding import AbstractMesh
@@ -24,6 +23,7 @@ from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, pe
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
+from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.sharding.mesh import check_axis_names
 
 _DIALECTS = "stablehlo.", "chlo.", "sdy.", "mhlo.", "arith."
@@ -256,7 +256,7 @@ class BoundaryShardings:
     axes: dict[str, int]
     arguments: tuple[End, ...]
     results: tuple[End, ...]
-    dtypes: tuple[np.dtype[Any], ...]
+    dtypes: tuple[DType, ...]
 
 
 def read_boundary(text: str) -> BoundaryShardings:

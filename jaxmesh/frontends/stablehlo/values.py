@@ -18,8 +18,8 @@ from jaxmesh.frontends.jax.retype import spread
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, split_only
 from jaxmesh.jaxprs.compat import Atom
 from jaxmesh.jaxprs.emit import Steps, alike, as_tracer, current_trace, type_in_trace
+from jaxmesh.jaxprs.untyped import lax
 
-_lax: Any = jax.lax
 _FIRST: Any = np.int32(0)
 
 
@@ -50,7 +50,7 @@ def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> jax.Array:
     """Returns the row-major position of this device along mesh axes, an int32."""
     position = _FIRST
     for axis in axes:
-        index = _lax.axis_index(axis)
+        index = lax.axis_index(axis)
         position = index if position is _FIRST else position * np.int32(sizes[axis]) + index
     return position
 
@@ -61,15 +61,15 @@ def reduce_over(x: jax.Array, axes: Sequence[str], kind: str) -> jax.Array:
     x = spread(x, names)
     small = x.dtype == np.bool_ or (jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8)
     if small:
-        wide = reduce_over(_lax.convert_element_type(x, np.int32), names, _OF_BOOLS.get(kind, kind))
-        return _lax.convert_element_type(wide, x.dtype)
+        wide = reduce_over(lax.convert_element_type(x, np.int32), names, _OF_BOOLS.get(kind, kind))
+        return lax.convert_element_type(wide, x.dtype)
     match kind:
         case "sum":
-            return _lax.psum(x, names)
+            return lax.psum(x, names)
         case "max" | "or" if not (kind == "or" and x.dtype != np.bool_):
-            return _lax.pmax(x, names)
+            return lax.pmax(x, names)
         case "min":
-            return _lax.pmin(x, names)
+            return lax.pmin(x, names)
         case _:
             return _gather_and_reduce(x, names, kind)
 
@@ -81,20 +81,20 @@ _OF_BOOLS = {"sum": "max", "or": "max", "and": "min", "prod": "min"}
 def _gather_and_reduce(x: jax.Array, axes: tuple[str, ...], kind: str) -> jax.Array:
     # Reduce after each axis, so that the next all_gather receives one value per device.
     for axis in reversed(axes):
-        x = COMBINE_DIMS[kind](all_gather(_lax.expand_dims(x, (0,)), axis, 0), (0,))
+        x = COMBINE_DIMS[kind](all_gather(lax.expand_dims(x, (0,)), axis, 0), (0,))
     return x
 
 
 COMBINE: dict[str, Callable[..., jax.Array]] = {
-    "sum": _lax.add,
-    "max": _lax.max,
-    "min": _lax.min,
-    "prod": _lax.mul,
-    "and": _lax.bitwise_and,
-    "or": _lax.bitwise_or,
+    "sum": lax.add,
+    "max": lax.max,
+    "min": lax.min,
+    "prod": lax.mul,
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
 }
 """Reductions of two values, by kind."""
-COMBINE_DIMS: dict[str, Callable[..., jax.Array]] = {kind: getattr(_lax, f"reduce_{kind}") for kind in COMBINE}
+COMBINE_DIMS: dict[str, Callable[..., jax.Array]] = {kind: getattr(lax, f"reduce_{kind}") for kind in COMBINE}
 """Reductions over tensor dims, by kind."""
 
 
@@ -112,8 +112,8 @@ def own_slice(x: jax.Array, axis: str, dim: int, sizes: Mapping[str, int]) -> ja
     """Returns this device's part of a dim along a mesh axis."""
     shape, starts = list(x.shape), [np.int32(0)] * x.ndim
     shape[dim] //= sizes[axis]
-    starts[dim] = _lax.axis_index(axis) * np.int32(shape[dim])
-    return _lax.dynamic_slice(spread(x, (axis,)), starts, shape, allow_negative_indices=False)
+    starts[dim] = lax.axis_index(axis) * np.int32(shape[dim])
+    return lax.dynamic_slice(spread(x, (axis,)), starts, shape, allow_negative_indices=False)
 
 
 def all_to_all(x: jax.Array, axis: str, split: int, join: int) -> jax.Array:
@@ -125,9 +125,9 @@ def reorder(x: jax.Array, dim: int, sizes: Sequence[int]) -> jax.Array:
     """Orders the parts of a dim that was joined along axes of some sizes, so that the first axis is major."""
     count = len(sizes)
     parts = [*reversed(sizes), x.shape[dim] // math.prod(sizes)]
-    apart = _lax.reshape(x, (*x.shape[:dim], *parts, *x.shape[dim + 1 :]))
+    apart = lax.reshape(x, (*x.shape[:dim], *parts, *x.shape[dim + 1 :]))
     order = [*range(dim), *reversed(range(dim, dim + count)), *range(dim + count, apart.ndim)]
-    return _lax.reshape(_lax.transpose(apart, order), x.shape)
+    return lax.reshape(lax.transpose(apart, order), x.shape)
 
 
 # --- repeated ops -----------------------------------------------------------------------------------------------------

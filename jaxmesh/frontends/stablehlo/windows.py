@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,9 @@ from jaxmesh.frontends.stablehlo.call import Arrays, OpFamily, ShardedCall, as_l
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import count
 from jaxmesh.frontends.stablehlo.values import COMBINE
+from jaxmesh.jaxprs.untyped import lax
 
 OPS = OpFamily()
-_lax: Any = jax.lax
 
 
 def _pairs(value: object, rank: int) -> list[tuple[int, int]]:
@@ -37,7 +37,7 @@ def _convolution(call: ShardedCall) -> jax.Array:
     ones = (1,) * spatial
     if any(call.get("window_reversal", ())):
         raise UnsupportedError("a convolution whose kernel is reversed; reverse the kernel before it.")
-    numbers = _lax.ConvDimensionNumbers(
+    numbers = lax.ConvDimensionNumbers(
         (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
         (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
         (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
@@ -45,7 +45,7 @@ def _convolution(call: ShardedCall) -> jax.Array:
     (inputs, kernels), sizes = call.shardings, call.program.sizes
     features = call["feature_group_count"] // count(inputs[dims.input_feature_dimension], sizes)
     batches = call["batch_group_count"] // count(kernels[dims.kernel_output_feature_dimension], sizes)
-    return _lax.conv_general_dilated(
+    return lax.conv_general_dilated(
         *vary_alike(x, kernel),
         tuple(call.get("window_strides", ones)),
         _pairs(call.get("padding", 0), spatial),
@@ -103,11 +103,11 @@ def _reduce_window(call: ShardedCall) -> jax.Array | list[jax.Array]:
             dim, reverse = cumulative
             return _CUMULATIVE[kind](x, axis=dim, reverse=reverse)
         # With a NumPy start, JAX recognises the identity, and the reduction is differentiable.
-        return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], COMBINE[kind], *window)
-    return _lax.reduce_window(*vary_alike(*call.operands), COMBINE[kind], *window)
+        return lax.reduce_window(x, np.asarray(start, x.dtype)[()], COMBINE[kind], *window)
+    return lax.reduce_window(*vary_alike(*call.operands), COMBINE[kind], *window)
 
 
-_CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}
+_CUMULATIVE = {"sum": lax.cumsum, "max": lax.cummax, "min": lax.cummin, "prod": lax.cumprod}
 
 
 def _cumulative_dim(shape: Sequence[int], window: ReductionWindow) -> tuple[int, bool] | None:
@@ -145,10 +145,10 @@ def _reduce_windows_by_body(
     operands = vary_alike(*call.operands)
     xs, starts = tuple(operands[: len(operands) // 2]), tuple(operands[len(operands) // 2 :])
     if cumulative is None:
-        return list(_lax.reduce_window(xs, starts, combine, *window))
+        return list(lax.reduce_window(xs, starts, combine, *window))
     dim, reverse = cumulative
-    scanned = _lax.associative_scan(combine, xs, reverse=reverse, axis=dim)
-    return list(combine(tuple(_lax.broadcast(s, x.shape) for s, x in zip(starts, xs, strict=True)), scanned))
+    scanned = lax.associative_scan(combine, xs, reverse=reverse, axis=dim)
+    return list(combine(tuple(lax.broadcast(s, x.shape) for s, x in zip(starts, xs, strict=True)), scanned))
 
 
 @OPS.add("stablehlo.select_and_scatter")
@@ -157,14 +157,14 @@ def _select_and_scatter(call: ShardedCall) -> jax.Array:
     value = constant_of(call.op.operands[2])
     (compare,) = body_ops(call.op, 0)
     direction = enum_of(compare, "comparison_direction")
-    select = {"GE": _lax.ge_p, "LE": _lax.le_p}.get(direction)
+    select = {"GE": lax.ge_p, "LE": lax.le_p}.get(direction)
     if select is None or kind_of(call.op, 1) != "sum" or value is None or value.item() != 0:
         raise UnsupportedError(
             f"a select_and_scatter that selects by {direction} and starts from {value}; supported are selections by "
             "GE or LE that add to zeros."
         )
     window = ReductionWindow.of(call.op, call.program.read)
-    return _lax.select_and_scatter_add_p.bind(
+    return lax.select_and_scatter_add_p.bind(
         *vary_alike(source, x),
         select_prim=select,
         window_dimensions=window.sizes,
@@ -193,7 +193,7 @@ def _aligned(call: ShardedCall) -> list[jax.Array]:
 
 def _sum(call: ShardedCall, x: jax.Array) -> jax.Array:
     """Returns the sum over all dims but the feature dim, one number per feature."""
-    return _lax.reduce_sum(x, tuple(d for d in range(x.ndim) if d != call["feature_index"]))
+    return lax.reduce_sum(x, tuple(d for d in range(x.ndim) if d != call["feature_index"]))
 
 
 def _count(call: ShardedCall, x: jax.Array) -> Array:
@@ -201,7 +201,7 @@ def _count(call: ShardedCall, x: jax.Array) -> Array:
 
 
 def _deviation(call: ShardedCall, variance: jax.Array) -> jax.Array:
-    return _lax.sqrt(variance + np.asarray(call["epsilon"], variance.dtype))
+    return lax.sqrt(variance + np.asarray(call["epsilon"], variance.dtype))
 
 
 @OPS.add("stablehlo.batch_norm_inference")

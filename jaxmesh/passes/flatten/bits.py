@@ -25,7 +25,7 @@ from jaxmesh.passes.flatten.index_arithmetic import is_float, is_integer, width
 
 RULES: Rules[Rule] = Rules()
 
-_FLOAT: Any = np.dtype(np.float32)
+_FLOAT = np.dtype(np.float32)
 
 
 @RULES.add("bitcast_convert_type")

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
@@ -129,7 +129,7 @@ class Builder(FlatBuilder):
         return self.ops(f"ttir.{name}", operands, [(tuple(shape), dtype)], **attrs)[0]
 
     def ops(
-        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, DTypeLike]], /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, DTypeLike]], /, **attrs: object
     ) -> tuple[Value, ...]:
         """Appends an operation, named with its dialect, with any number of results."""
         results = tuple([self.program.new(self.tensor_type(shape, dtype)) for shape, dtype in types])
@@ -144,7 +144,7 @@ class Builder(FlatBuilder):
             if other in theirs:
                 known[value] = theirs[other]
 
-    def inside(self, **options: Any) -> Builder:
+    def inside(self, **options: object) -> Builder:
         """Returns a builder of a body."""
         made = Builder(Program("", dict(self.mesh)), self.level, self.rules, replace(self.options, **options))
         made.outer, made.line, made._live = self, self.line, self._live
@@ -169,11 +169,11 @@ class Builder(FlatBuilder):
         made = self.maker(value, "full")
         return None if made is None else made.attributes["fill_value"]
 
-    def with_number(self, name: str, x: Value, number: object) -> Value:
+    def with_number(self, name: str, x: Value, number: ArrayLike) -> Value:
         """Appends an operation of a tensor and a number."""
         return self.same(name, [x, self.full((), number, self.dtype(x))])
 
-    def full(self, shape: Sequence[int], value: Any, dtype: DTypeLike) -> Value:
+    def full(self, shape: Sequence[int], value: ArrayLike, dtype: DTypeLike) -> Value:
         """Creates a tensor of one number; equal ones are created once."""
         shape, kind = tuple(shape), np.dtype(dtype)
         number = np.asarray(value).astype(kind)

@@ -34,7 +34,7 @@ FFT_LIMIT = 1024
 def _parts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds a function of a primitive's parameters and operands, complex ones as pairs, as the rule of each name."""
 
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(function: Callable[..., Any]) -> Callable[..., object]:
         @RULES.add(*(COMPLEX + n for n in names))
         def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
             given = [b.pairs.get(x, (x,)) for x in xs]
@@ -147,7 +147,7 @@ def _on_each_part(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return [b.pair(*parts) for parts in zip(*sides, strict=True)]
 
 
-def _as_real(v: Any) -> Any:
+def _as_real(v: Any) -> object:
     """Returns what stands for a complex variable in an equation of its parts; any other one unchanged."""
     dtype = getattr(v.aval, "dtype", None)
     kinds: dict[Any, Any] = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float64}

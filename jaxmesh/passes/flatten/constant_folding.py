@@ -11,7 +11,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
-from jaxmesh.jaxprs.compat import Eqn, is_key, words_of
+from jaxmesh.jaxprs.compat import Aval, Eqn, is_key, words_of
 from jaxmesh.jaxprs.primitives import COMBINES
 from jaxmesh.jaxprs.untyped import Array, DType, numpy as _np
 from jaxmesh.passes.flat_builder import Rules
@@ -20,7 +20,7 @@ SMALL = 64
 """The largest number of elements of a known value; of larger ones only small slices are known."""
 
 
-def storage_type(aval: Any, line: str = "") -> tuple[Shape, DType]:
+def storage_type(aval: Aval, line: str = "") -> tuple[Shape, DType]:
     """Returns the shape and element type of a value in a flat program: for a key, the shape and type of its words.
 
     Raises `InexpressibleError`, which names the source line, for complex numbers and other types that TTIR lacks.
@@ -36,7 +36,7 @@ def storage_type(aval: Any, line: str = "") -> tuple[Shape, DType]:
     return tuple(data.shape), np.dtype(data.dtype)
 
 
-def _no_type(aval: Any, line: str, why: str) -> InexpressibleError:
+def _no_type(aval: Aval, line: str, why: str) -> InexpressibleError:
     where = f" ({line})" if line else ""
     return InexpressibleError(f"no text for a value of type {aval.dtype}{list(aval.shape)}{where}: {why}.")
 

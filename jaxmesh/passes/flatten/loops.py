@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +20,7 @@ from jaxmesh.dialects.program import LOOP, Op, Port, Value, without_dead
 from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.passes.flatten.builder import Builder
@@ -141,7 +140,7 @@ def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[V
     return _keep(b, eqn, carry, [*of_condition, *of_body], [body, condition], None)
 
 
-def inside(b: Builder, xs: Sequence[Value], **options: Any) -> tuple[Builder, list[Value]]:
+def inside(b: Builder, xs: Sequence[Value], **options: object) -> tuple[Builder, list[Value]]:
     """Returns a builder of a body, and its arguments; tensors made from nothing are made again."""
     inner, given = b.inside(**options), dict[Value, Value]()
     for x in dict.fromkeys(xs):
@@ -242,10 +241,10 @@ def _on_host(b: Builder, eqn: Eqn) -> list[bool]:
     return [r is HOST for r in ResidencyMap(walk.alone(eqn, _EMPTY), inputs).results]
 
 
-def _residency(b: Builder, atom: Any, x: Value) -> Residency:
+def _residency(b: Builder, atom: Atom, x: Value) -> Residency:
     if b.is_created(x) and not compat.varying_axes(atom.aval):
         return FREE if np.prod(b.shape(x)) <= 1 else HOST
     return HOST if is_host(b, x) else DEVICE
 
 
-_EMPTY: Any = jax.make_jaxpr(lambda: ())()
+_EMPTY: Jaxpr = jax.make_jaxpr(lambda: ())()

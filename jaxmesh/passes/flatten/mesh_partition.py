@@ -74,7 +74,7 @@ class _Starts:
         number = self.numbers.get(value)
         return self.rows.get(value) if number is None else (number,)
 
-    def _alike(self, number: Any) -> Numbers:
+    def _alike(self, number: int | np.generic) -> Numbers:
         """Returns a number that all devices have."""
         return np.full(self.mesh, int(number), object)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
 from jaxmesh.passes.flatten.decompositions import Function, Params
@@ -29,7 +29,7 @@ _WORD = np.dtype(np.uint32)
 # --- JAX's generators -----------------------------------------------------------------------------------------------
 
 
-def generator(aval: Any) -> Any:
+def generator(aval: Aval) -> Any:
     """Returns the generator of a type of keys; None for plain numbers."""
     return getattr(aval.dtype, "_impl", None)
 
@@ -153,7 +153,7 @@ def on_words(eqn: Eqn) -> Jaxpr | None:
 
     def mapped(*xs: jax.Array) -> Results:
         params = eqn.primitive.get_bind_params(eqn.params)
-        function: Callable[..., Any] = functools.partial(eqn.primitive.bind, **params)
+        function: Callable[..., object] = functools.partial(eqn.primitive.bind, **params)
         for _ in impl.key_shape:
             function = jax.vmap(function, in_axes=[None if g is None else -1 for g in keys], out_axes=-1)
         return function(*xs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,7 +58,7 @@ class Window:
         return max((length - self.reach) // self.stride + 1, 0)
 
 
-def windows_of(params: Mapping[str, Any]) -> list[Window]:
+def windows_of(params: Params) -> list[Window]:
     """Returns the window of each dim."""
     sizes = params["window_dimensions"]
     ones = (1,) * len(sizes)

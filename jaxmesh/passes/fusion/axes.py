@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 from jax.typing import DTypeLike
 
@@ -127,7 +127,7 @@ class Rearranger(FlatBuilder):
         return Rearranger(program, line=line)
 
     def op(
-        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any
+        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: DTypeLike, /, **attrs: object
     ) -> Value:
         """Appends an operation of TTIR."""
         made = self.program.new(self.tensor_type(tuple(shape), dtype))

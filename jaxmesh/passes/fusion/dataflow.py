@@ -39,11 +39,11 @@ def holds(wide: DType, narrow: DType) -> bool:
 # --- constants -------------------------------------------------------------------------------------------------------
 
 
-def _itself(x: object) -> Any:
+def _itself(x: object) -> object:
     return x
 
 
-def _over_one(x: object) -> Any:
+def _over_one(x: object) -> object:
     return _np.divide(_np.ones_like(x), x)
 
 
@@ -56,7 +56,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 """Operations that turn tensors of one number into such a tensor."""
 
 
-def _fold(name: str, dtype: DType, numbers: Sequence[Any]) -> Any:
+def _fold(name: str, dtype: DType, numbers: Sequence[Any]) -> object:
     """Folds an operation on tensors of one number; None if the result is unknown."""
     function = _FOLDED.get(name)
     if function is None or dtype.kind == "c" or any(n.dtype.kind == "c" for n in numbers):
@@ -149,7 +149,7 @@ class Flow(DefUse):
     def _own(self, value: Value) -> View:
         return self.align(value, self.shape(value))
 
-    def _number(self, name: str, op: Op, value: Value) -> Any:
+    def _number(self, name: str, op: Op, value: Value) -> object:
         dtype = self.dtype(value)
         if (number := created_number(op)) is not None:
             return None if dtype.kind == "c" else np.asarray(number).astype(dtype)[()]

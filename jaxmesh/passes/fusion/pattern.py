@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.program import Op, Shape
@@ -24,7 +23,7 @@ class Group:
 
     name: str
     operands: tuple[Operand | None, ...]
-    attributes: Attributes = field(default_factory=dict[str, Any])
+    attributes: Attributes = field(default_factory=dict[str, object])
     shape: Shape | None = None
 
 

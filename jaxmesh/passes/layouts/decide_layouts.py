@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ class _Decider:
         self.line = ""
         self.refused = False
         """True if the library refuses an operand of the current op."""
-        self.wanted: dict[Any, tuple[Forms, Sequence[tuple[Takes, StoredForm]]]] = {}
+        self.wanted: dict[object, tuple[Forms, Sequence[tuple[Takes, StoredForm]]]] = {}
         """By what a function takes, whether any layout is tiles, and its operands' types: the forms that it takes."""
         self.forms: dict[Value, dict[StoredForm, Value]] = {}
         """By value of the program that comes in: the forms that exist, and the values that they are."""
@@ -126,7 +125,7 @@ class _Decider:
     def _convert(self, value: Value, before: StoredForm, after: StoredForm) -> Value:
         """Appends one conversion."""
         operands: tuple[Value, ...] = (value,)
-        attributes: dict[str, Any] = {}
+        attributes = {}
         if before.dtype != after.dtype:
             name = "typecast"
         elif before.tile != after.tile:

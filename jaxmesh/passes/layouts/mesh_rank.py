@@ -6,7 +6,6 @@ Its collectives refuse a mesh of one dim; on a mesh of one row they pass. `ttnn.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import has_trait
@@ -67,7 +66,7 @@ def replace_attributes(op: Op, attributes: Attributes) -> Op:
 
 def _raise_rank(attributes: Attributes, shape: tuple[int, ...], more: int) -> Attributes:
     """Returns the attributes that count mesh axes."""
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for name, value in attributes.items():
         match name, value:
             case "mesh_shape", _:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from jaxmesh.dialects.residency import Residency
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -92,7 +91,7 @@ def _is_reshape(eqn: Eqn) -> bool:
     return eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None and len(eqn.invars) == 1
 
 
-def _base(atom: Atom, bases: Mapping[Var, Atom]) -> Any:
+def _base(atom: Atom, bases: Mapping[Var, Atom]) -> Atom:
     """Returns the value before all reshapes."""
     return bases.get(atom, atom) if isinstance(atom, Var) else atom
 

@@ -232,7 +232,7 @@ def reshard_locally(distribute: Eqn) -> list[Eqn]:
     # The type may vary over axes of size 1.
     alone = tuple(a for a in mesh.axis_names if a in compat.varying_axes(operand.aval))
 
-    def piece(x: Any) -> Any:
+    def piece(x: jax.Array) -> Any:
         x = first_copy(x, alone)
         # The lower mesh axis is the more significant, so it is sliced first.
         for axis, dim in split:

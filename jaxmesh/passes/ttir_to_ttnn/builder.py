@@ -49,7 +49,7 @@ def is_integer(dtype: DType) -> bool:
     return dtype.kind in "iu" or "int" in dtype.name
 
 
-def as_number(value: Any, dtype: DType) -> int | float:
+def as_number(value: float, dtype: DType) -> int | float:
     """Returns a number as the attribute of an op of an element type: an int for integers and truth values."""
     if dtype.kind == "b":
         return int(bool(value))
@@ -171,7 +171,7 @@ class Ops(FlatBuilder):
 
     # --- created tensors: equal ones are created once ---
 
-    def _creation(self, key: Any, name: str, shape: Sequence[int], dtype: DTypeLike, /, **attrs: Any) -> Value:
+    def _creation(self, key: object, name: str, shape: Sequence[int], dtype: DTypeLike, /, **attrs: object) -> Value:
         converted = (name, key, tuple(shape), np.dtype(dtype))
         if converted not in self._created:
             self._created[converted] = self.op(name, [self.handle], shape, dtype, **attrs)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from jaxmesh.dialects.attributes import Attributes
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Port, Program, Type, Value, without_dead
@@ -151,7 +151,7 @@ class _Lowering:
         (there,) = self.ops.emit("to_device", [host, self.ops.handle], [kind], {})
         return self.ops.emit("to_layout", [there], [replace(kind, tile=True)], {"layout": "tile"})[0]
 
-    def _transfer(self, name: str, operand: Value, config: Any, kind: Type) -> Value:
+    def _transfer(self, name: str, operand: Value, config: Attributes, kind: Type) -> Value:
         result = replace(kind, host=True, tile=False)
         return self.ops.emit(name, [operand, self.ops.handle], [result], config)[0]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
@@ -29,7 +30,7 @@ def _pair(value: Any) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
-def _edges(value: Any) -> tuple[Pair, Pair]:
+def _edges(value: jax.Array) -> tuple[Pair, Pair]:
     """Returns low and high padding of height and width, from TTIR's (top, left, bottom, right)."""
     if isinstance(value, int) or len(value) < 4:
         height, width = _pair(value)
@@ -73,7 +74,7 @@ def _out_size(size: int, kernel: int, stride: int, edge: Pair, dilation: int) ->
     return max((size + sum(edge) - dilation * (kernel - 1) - 1) // stride + 1, 0)
 
 
-def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str, Any]:
+def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str, object]:
     batch, height, width, channels = o.shape(x)
     return {
         "in_channels": channels, "out_channels": outs, "batch_size": batch, "input_height": height,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+
+import jax
 
 from jaxmesh.dialects.program import Type, Value
 from jaxmesh.passes.flat_builder import Rules
@@ -101,7 +102,7 @@ def _pool(o: Ops, site: Site) -> Sequence[Value]:
 # --- convolutions of one and three dims ------------------------------------------------------------------------------
 
 
-def _each(value: Any, count: int) -> tuple[int, ...]:
+def _each(value: jax.Array, count: int) -> tuple[int, ...]:
     return (value,) * count if isinstance(value, int) else tuple(value)
 
 

@@ -28,10 +28,11 @@ from jaxmesh.errors import ProcessMismatchError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.backend import is_multi_process, publish_and_read
 from jaxmesh.jaxprs.caches import is_staged
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.primitives import COLLECTIVES
 from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.jaxprs.trees import show_path
+from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.runtime.distributed.collectives import agree, digest
 
 _MOVES = COLLECTIVES.keys() | {p.name for p in PRIMITIVES}
@@ -46,7 +47,7 @@ _COMPARED_BYTES = 1 << 24
 class _Launch:
     """A launch: its devices, the participating processes, and its sequence number among their launches."""
 
-    devices: tuple[Any, ...]
+    devices: tuple[Device, ...]
     members: tuple[int, ...]
     number: int
     published: bool = False
@@ -57,7 +58,7 @@ _start: contextvars.ContextVar[_Launch | None] = contextvars.ContextVar("the pro
 
 
 @contextlib.contextmanager
-def synchronised_launch(mesh: Any) -> Generator[bool]:
+def synchronised_launch(mesh: object) -> Generator[bool]:
     """Counts the block as one launch; yields True if its devices belong to several processes.
 
     Skips parts of an outer program, which run later, and launches of any thread but the main thread,
@@ -77,10 +78,10 @@ def synchronised_launch(mesh: Any) -> Generator[bool]:
         raise
 
 
-def _starting(mesh: Any) -> _Launch | None:
+def _starting(mesh: object) -> _Launch | None:
     devices = compat.context_devices() if mesh is None else None
     if isinstance(mesh, Mesh):
-        every: Any = mesh.devices.flat
+        every = mesh.devices.flat
         devices = tuple(every)
     if not devices or is_staged() or threading.current_thread() is not threading.main_thread():
         return None
@@ -91,7 +92,7 @@ def _starting(mesh: Any) -> _Launch | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _members(devices: tuple[Any, ...]) -> tuple[int, ...]:
+def _members(devices: tuple[Device, ...]) -> tuple[int, ...]:
     return tuple(sorted({d.process_index for d in devices}))
 
 
@@ -141,14 +142,14 @@ def _move(eqn: Eqn) -> str:
     return f"{eqn.primitive.name}{over} of {operand} to {result}{_AT}{source_locations.source_line(eqn)}"
 
 
-def compare_launch_arguments(tree: Any, parameters: Sequence[str]) -> None:
+def compare_launch_arguments(tree: object, parameters: Sequence[str]) -> None:
     """Compares the host arrays of a launch among its processes; every process must call this function.
 
     Arrays that span processes are not compared: each process stores a part.
     """
     if (start := _start.get()) is None:
         return
-    leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(tree)[0])
+    leaves = cast("list[tuple[object, object]]", jax.tree_util.tree_flatten_with_path(tree)[0])
     local = [(show_path(path, parameters), leaf) for path, leaf in leaves if _is_here(leaf)]
     described = [(name, _type(leaf), _bytes(leaf)) for name, leaf in local]
     combined = hashlib.blake2b(repr(described).encode(), digest_size=_DIGEST).digest()
@@ -162,14 +163,14 @@ def compare_launch_arguments(tree: Any, parameters: Sequence[str]) -> None:
         raise
 
 
-def _is_here(leaf: Any) -> bool:
+def _is_here(leaf: object) -> bool:
     if isinstance(leaf, Tracer):
         return False
     return not isinstance(leaf, jax.Array) or (leaf.is_fully_addressable and not leaf.is_deleted())
 
 
 def _type(leaf: Any) -> str:
-    array: Any = leaf
+    array = leaf
     return f"{array.dtype}{list(array.shape)}" if isinstance(leaf, (jax.Array, np.ndarray)) else type(leaf).__name__
 
 
@@ -196,7 +197,7 @@ class _Digester:
         opened = walk.open_jaxpr(jaxpr)
         numbers = {v: i for i, v in enumerate([*opened.constvars, *opened.invars])}
 
-        def atom(x: Any) -> Any:
+        def atom(x: jax.Array) -> Atom:
             return ["literal", _plain(x.val), compat.describe(x.aval)] if isinstance(x, compat.Literal) else numbers[x]
 
         hasher.update(repr([compat.describe(v.aval) for v in numbers]).encode())
@@ -218,24 +219,24 @@ class _Digester:
         return str(_plain(value))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Returns text that is equal in every process for equal values; for unknown objects, only their type."""
     if isinstance(value, Tracer):
         return "traced"
     if isinstance(value, (jax.Array, np.ndarray)):
-        return _array(cast("Any", value))
+        return _array(cast("object", value))
     if isinstance(value, np.generic):
         return f"{value.dtype}:{value.item()!r}"
     if isinstance(value, enum.Enum):
         return str(value)
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.dtype)):
-        return repr(cast("Any", value))
+        return repr(cast("object", value))
     if isinstance(value, (tuple, list)):
-        return [_plain(v) for v in cast("Sequence[Any]", value)]
+        return [_plain(v) for v in cast("Sequence[object]", value)]
     if isinstance(value, (set, frozenset)):
-        return sorted(str(_plain(v)) for v in cast("set[Any]", value))
+        return sorted(str(_plain(v)) for v in cast("set[object]", value))
     if isinstance(value, dict):
-        return sorted((str(_plain(k)), str(_plain(v))) for k, v in cast("dict[Any, Any]", value).items())
+        return sorted((str(_plain(k)), str(_plain(v))) for k, v in cast("dict[object, object]", value).items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [type(value).__name__, *[str(_plain(getattr(value, f.name))) for f in dataclasses.fields(value)]]
     return type(value).__name__

@@ -14,14 +14,15 @@ from typing import Any, NoReturn, TypeVar, cast
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
 from jaxmesh.jaxprs.backend import exchange as exchange_bytes
+from jaxmesh.jaxprs.untyped import Array, Device
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
 from jaxmesh.validate import quote
 
-Array = np.ndarray[Any, Any]
 Key = TypeVar("Key", bound=Hashable)
 
 _TEXT_BYTES = 192
@@ -35,7 +36,7 @@ def is_here(device: Any) -> bool:
 
 def process_at(mesh: Mesh, coordinate: tuple[int, ...]) -> int:
     """Returns the number of the process whose device is at a mesh coordinate."""
-    device: Any = mesh.devices[coordinate]
+    device = mesh.devices[coordinate]
     return device.process_index
 
 
@@ -62,7 +63,7 @@ def spans_processes(mesh: Mesh) -> bool:
     return not all(map(is_here, mesh.devices.flat))
 
 
-def leaders(devices: Sequence[Any]) -> tuple[Any, ...]:
+def leaders(devices: Sequence[Device]) -> tuple[Any, ...]:
     """Returns the first device of each process, in the order of the processes."""
     first: dict[int, Any] = {}
     for d in devices:
@@ -70,7 +71,7 @@ def leaders(devices: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(first[p] for p in sorted(first))
 
 
-def as_process(process: Any, devices: Sequence[Any]) -> int | None:
+def as_process(process: Any, devices: Sequence[Device]) -> int | None:
     """Returns the number of the process that receives a result, one with devices, or None for all processes."""
     known = sorted({d.process_index for d in devices})
     if process is None:
@@ -106,8 +107,8 @@ def gather(
     mine: Mapping[Key, Array],
     owners: Mapping[Key, int],
     shape: tuple[int, ...],
-    dtype: Any,
-    devices: Sequence[Any],
+    dtype: DTypeLike,
+    devices: Sequence[Device],
     process: int | None = None,
 ) -> dict[Key, Array] | None:
     """Sends pieces of one shape and dtype from their owners to `process`, or to all for None; returns None
@@ -143,7 +144,7 @@ def digest(value: Any) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=_DIGEST).digest()
 
 
-def agree(what: str, description: str, value: bytes, devices: Sequence[Any]) -> None:
+def agree(what: str, description: str, value: bytes, devices: Sequence[Device]) -> None:
     """Checks that all processes with some of the devices have the same value, passed as bytes or as its digest.
 
     Raises:
@@ -169,7 +170,7 @@ def agree(what: str, description: str, value: bytes, devices: Sequence[Any]) -> 
     )
 
 
-def on_every_device(value: Any, mesh: Mesh) -> jax.Array:
+def on_every_device(value: object, mesh: Mesh) -> jax.Array:
     """Puts a host array that every process has on all devices of a mesh; the copies are not compared."""
     return put(value, NamedSharding(mesh, PartitionSpec()))
 
@@ -188,12 +189,12 @@ def put(value: Any, sharding: Any) -> jax.Array:
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
 
-def _in_another_order(value: Any, sharding: Any) -> bool:
+def _in_another_order(value: object, sharding: Any) -> bool:
     """Returns True if the array may have the sharding's devices in a different order, which JAX rarely supports."""
     if not isinstance(value, jax.Array) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
         return False
     current: Any = value.sharding
-    devices: set[Any] = current.device_set
+    devices: set[object] = current.device_set
     return len(devices) > 1 and devices == sharding.device_set and not isinstance(sharding, jax.sharding.NamedSharding)
 
 
@@ -203,7 +204,7 @@ def fetch_array(x: jax.Array, process: int | None = None) -> Array | None:
         raise ArgumentTypeError(f"NumPy does not have the dtype {x.dtype}; pass jax.random.key_data(keys).")
     check_alive(x, "to_host")
     sharding: Any = x.sharding
-    devices: list[Any] = sorted(sharding.device_set, key=operator.attrgetter("id"))
+    devices: list[Device] = sorted(sharding.device_set, key=operator.attrgetter("id"))
     me = jax.process_index()
     if x.is_fully_addressable or (x.is_fully_replicated and x.addressable_shards):
         return np.array(x) if process in (None, me) else None
@@ -229,7 +230,7 @@ def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, in
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
 
-def _refuse(devices: Sequence[Any]) -> NoReturn:
+def _refuse(devices: Sequence[Device]) -> NoReturn:
     raise MeshError(
         f"process {jax.process_index()} does not have a device of this mesh, which spans the processes "
         f"{sorted({d.process_index for d in devices})}; only they can read its tensors."

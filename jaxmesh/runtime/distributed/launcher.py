@@ -131,7 +131,7 @@ def _integer(value: Any) -> int | None:
     return int(whole) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else None
 
 
-def _check_least(name: str, seconds: Any, least: int) -> None:
+def _check_least(name: str, seconds: object, least: int) -> None:
     if (_integer(seconds) or 0) < least:
         raise ArgumentTypeError(f"{name} is a number of seconds, at least {least}, got {quote(seconds)}.")
 
@@ -141,7 +141,7 @@ def _is_address(text: str) -> bool:
     return match is not None and 1 <= int(match[1]) < 1 << 16
 
 
-def _number(name: str, argument: Any, variable: str) -> int:
+def _number(name: str, argument: object, variable: str) -> int:
     text = os.environ.get(variable, "")
     number = _integer(argument) if argument is not None else int(text) if text.isdecimal() else None
     if number is None:
@@ -317,9 +317,9 @@ def run_processes(
     return [Ended(r.process.returncode, "".join(r.lines), r.stopped) for r in running]
 
 
-def _arguments(command: Any) -> list[str]:
+def _arguments(command: object) -> list[str]:
     """Returns the interpreter's arguments, paths as text."""
-    items: tuple[Any, ...] = ()
+    items = ()
     if not isinstance(command, (str, bytes)):
         items = as_tuple("run_processes", command, "a list of the interpreter's arguments as command")
     arguments = [os.fspath(x) if isinstance(x, PurePath) else x for x in items]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 from jaxmesh.dialects.ttnn.forms import FLOATS, I8, U8, U16
 from jaxmesh.ttnn.rules.given import Form, Given
 
-Fact = tuple[Callable[[Given], Any], str, str]
+Fact = tuple[Callable[[Given], object], str, str]
 """What must hold of a call, in our words, and what the library says otherwise."""
 
 

@@ -70,7 +70,7 @@ class Given:
         """Returns the forms of all tensors, also of a list."""
         found: list[Form] = []
         for value in self.values.values():
-            rows: Any = value
+            rows = value
             found += [v for v in (rows if isinstance(value, (list, tuple)) else [rows]) if isinstance(v, Form)]
         return found
 

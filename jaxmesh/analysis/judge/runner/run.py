@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
     utils: Any = sys.modules["utils"]
     if not options.board:
         # A described device computes no results, and stays open for the queries below.
-        def report_nothing(*_: Any) -> int:
+        def report_nothing(*_: object) -> int:
             return 0
 
         utils.report = report_nothing
@@ -81,9 +81,9 @@ class Report:
             new.replace(self._path)
 
 
-def _import_ttnn(write: Report) -> Any:
+def _import_ttnn(write: Report) -> object:
     try:
-        ttnn: Any = importlib.import_module("ttnn")
+        ttnn = importlib.import_module("ttnn")
         missing = [n for n in ("graph", "get_memory_view", "open_mesh_device", "Tensor") if n not in vars(ttnn)]
         if missing:
             raise ImportError(f"it does not have ttnn.{missing[0]}")

@@ -22,7 +22,7 @@ class Promise:
     """A host tensor without data; after a distribution, `shape` is the local shape and `topology` the tensor's
     topology."""
 
-    def __init__(self, shape: Sequence[int], dtype: Any, layout: Any, topology: Any = None) -> None:
+    def __init__(self, shape: Sequence[int], dtype: Any, layout: object, topology: object = None) -> None:
         self.shape, self.dtype, self.layout, self.topology = tuple(map(int, shape)), dtype, layout, topology
 
     @property
@@ -39,7 +39,7 @@ class Plans:
 
     def __init__(self, ttnn: Any) -> None:
         self._ttnn = ttnn
-        self._kinds: dict[Any, tuple[Any, Any, Any]] = {}
+        self._kinds: dict[object, tuple[Any, object, object]] = {}
 
     def result(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
@@ -67,9 +67,9 @@ class Plans:
         if isinstance(x, Promise):
             return "promise", x.shape, *map(repr, (x.dtype, x.layout))
         if type(x) is dict:
-            return tuple(self._key(item) for item in cast("dict[str, Any]", x).items())
+            return tuple(self._key(item) for item in cast("dict[str, object]", x).items())
         if type(x) in (list, tuple):
-            return type(x).__name__, *map(self._key, cast("Sequence[Any]", x))
+            return type(x).__name__, *map(self._key, cast("Sequence[object]", x))
         if x is None or isinstance(x, (bool, int, float, str, enum.Enum)):
             return type(x), repr(x)
         if (text := repr(x)) and " at 0x" not in text:
@@ -83,7 +83,7 @@ class Shapes:
 
     def __init__(self, ttnn: Any, inside: Any = None, plans: Plans | None = None) -> None:
         self._ttnn, self._inside, self._plans = ttnn, ttnn if inside is None else inside, plans
-        self._made_of: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._made_of: dict[int, tuple[object, tuple[object, ...]]] = {}
 
     def plan_once(self) -> None:
         """Plans equal calls once; for a program whose operations are not dispatched."""
@@ -99,10 +99,10 @@ class Shapes:
             return Shapes(self._ttnn, attribute, self._plans)
         return attribute if isinstance(attribute, type) or not callable(attribute) else self._with_real(attribute)
 
-    def _with_real(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_real(self, function: Callable[..., object]) -> Callable[..., object]:
         """Wraps a function so that it receives promises as tensors of zeros."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: object) -> Any:
             return function(*map(self.as_real, args), **{k: self.as_real(v) for k, v in kwargs.items()})
 
         plans = self._plans
@@ -110,23 +110,23 @@ class Shapes:
 
     # --- tensors ---
 
-    def as_real(self, x: Any) -> Any:
+    def as_real(self, x: Any) -> object:
         """Returns a promise as a host tensor of zeros; returns any other argument unchanged."""
         if not isinstance(x, Promise):
             return x
         tensor = self.make_zeros(x.shape, x.dtype)
         return tensor if x.layout == self._ttnn.Layout.ROW_MAJOR else self._ttnn.to_layout(tensor, x.layout)
 
-    def make_zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+    def make_zeros(self, shape: Sequence[int], dtype: object) -> object:
         """Returns a row-major host tensor of zeros."""
         return self._ttnn.zeros(tuple(shape), dtype=dtype, layout=self._ttnn.Layout.ROW_MAJOR)
 
-    def make_host(self, shape: Sequence[int], dtype: Any) -> Any:
+    def make_host(self, shape: Sequence[int], dtype: object) -> object:
         """Returns a host tensor of zeros, or a promise if it is large."""
         promise = Promise(shape, dtype, self._ttnn.Layout.ROW_MAJOR)
         return promise if promise.bytes > REAL_BYTES else self.as_real(promise)
 
-    def make_empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> Any:
+    def make_empty(self, promise: Promise, layout: object, device: object, memory_config: object) -> object:
         """Returns an uninitialized tensor on the devices."""
         shape = self._ttnn.Shape(list(promise.shape))
         options = {} if memory_config is None else {"memory_config": memory_config}
@@ -137,21 +137,21 @@ class Shapes:
 
     # --- functions that take promises ---
 
-    def _make_config(self, name: str, parts: Any, *shape: Any) -> Any:
+    def _make_config(self, name: str, parts: object, *shape: object) -> object:
         """Creates the config of a mapper or a composer, and remembers its parts."""
         return self._remember(getattr(self._ttnn, name)(parts, *shape), (parts, *shape))
 
-    def _make_handle(self, name: str, device: Any, config: Any) -> Any:
+    def _make_handle(self, name: str, device: Any, config: Any) -> object:
         """Creates a mapper or a composer, and remembers its config; the mesh shape defaults to the device's."""
         handle = getattr(self._ttnn, name)(device, config)
         return self._remember(handle, (*self._parts(config), device.shape)[:2])
 
-    def _remember(self, handle: Any, parts: tuple[Any, ...]) -> Any:
+    def _remember(self, handle: object, parts: tuple[object, ...]) -> object:
         # ttnn offers no getter for the parts. The object is kept, so that its id is not reused.
         self._made_of[id(handle)] = handle, parts
         return handle
 
-    def _parts(self, handle: Any) -> tuple[Any, ...]:
+    def _parts(self, handle: object) -> tuple[Any, ...]:
         return self._made_of[id(handle)][1]
 
     def distribute_tensor(self, tensor: Any, mapper: Any) -> Any:
@@ -172,7 +172,7 @@ class Shapes:
         local = [n * one // thin for n, one, thin in zip(tensor.shape, parts.shape, whole, strict=True)]
         return Promise(local, tensor.dtype, tensor.layout, parts.tensor_topology())
 
-    def aggregate_tensor(self, tensor: Any, composer: Any) -> Any:
+    def aggregate_tensor(self, tensor: Any, composer: object) -> Any:
         """Joins a distributed tensor; for a promise, computes the global shape."""
         if not isinstance(tensor, Promise):
             return self._ttnn.aggregate_tensor(tensor, composer=composer)
@@ -182,7 +182,7 @@ class Shapes:
             shape[dim] *= int(size)
         return Promise(shape, tensor.dtype, tensor.layout)
 
-    def to_device(self, tensor: Any, device: Any, memory_config: Any = None) -> Any:
+    def to_device(self, tensor: Any, device: object, memory_config: object = None) -> Any:
         """Moves a tensor to the devices; a promise becomes an empty tensor there."""
         if isinstance(tensor, Promise):
             return self.make_empty(tensor, tensor.layout, device, memory_config)
@@ -194,26 +194,26 @@ class Shapes:
         devices = math.prod(tensor.device().shape) if tensor.device() is not None else 1
         return promise if promise.bytes * devices > REAL_BYTES else self._ttnn.from_device(tensor)
 
-    def to_layout(self, tensor: Any, layout: Any, dtype: Any = None, **options: Any) -> Any:
+    def to_layout(self, tensor: Any, layout: object, dtype: Any = None, **options: Any) -> Any:
         """Changes a layout; for a promise, sets its layout and element type."""
         if not isinstance(tensor, Promise):
             return self._with_real(self._ttnn.to_layout)(tensor, layout, dtype, **options)
         return Promise(tensor.shape, tensor.dtype if dtype is None else dtype, layout, tensor.topology)
 
-    def reshape(self, tensor: Any, shape: Any, **options: Any) -> Any:
+    def reshape(self, tensor: Any, shape: Any, **options: object) -> Any:
         """Reshapes a tensor; for a promise, sets its shape."""
         if not isinstance(tensor, Promise) or math.prod(shape) != math.prod(tensor.shape):
             return self._with_real(self._ttnn.reshape)(tensor, shape, **options)
         return Promise(shape, tensor.dtype, tensor.layout, tensor.topology)
 
-    def conv2d(self, *, weight_tensor: Any, **options: Any) -> Any:
+    def conv2d(self, *, weight_tensor: Any, **options: object) -> Any:
         """Calls `conv2d` with the weights on the host: for weights on the devices, ttnn would rearrange them at each
         call."""
         if isinstance(weight_tensor, self._ttnn.Tensor) and weight_tensor.device() is not None:
             weight_tensor = Promise(weight_tensor.shape, weight_tensor.dtype, weight_tensor.layout)
         return self._with_real(self._ttnn.conv2d)(weight_tensor=weight_tensor, **options)
 
-    def deallocate(self, tensor: Any, *options: Any) -> None:
+    def deallocate(self, tensor: Any, *options: object) -> None:
         """Releases a tensor; a promise occupies no memory."""
         if not isinstance(tensor, Promise):
             self._ttnn.deallocate(tensor, *options)
@@ -222,12 +222,16 @@ class Shapes:
 def use_shapes(utils: Any, shapes: Shapes) -> None:
     """Replaces the program's loader: inputs are created from their types, without reading files."""
 
-    def load_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
+    def load_tensor(
+        path: str, layout: object, dtype: object, device: object, memory_config: object, shape: Any
+    ) -> object:
         if device is None:
             return shapes.make_host(shape, dtype)
         return shapes.make_empty(Promise(shape, dtype, layout), layout, device, memory_config)
 
-    def load_sharded_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
+    def load_sharded_tensor(
+        path: str, layout: object, dtype: object, device: Any, memory_config: object, shape: Any
+    ) -> object:
         if memory_config is not None:
             return load_tensor(path, layout, dtype, device, memory_config, shape)
         pieces = [shapes.make_zeros(shape, dtype) for _ in range(math.prod(device.shape))]

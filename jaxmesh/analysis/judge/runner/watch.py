@@ -43,7 +43,7 @@ class Marks(ast.NodeTransformer):
         body = [ast.Expr(node.test.args[0]), *node.body]
         return self.generic_visit(_located(ast.For(ast.Name("_", ast.Store()), once, body, []), node))
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> object:
         """Marks the lines of a function."""
         self._open.append(node.name)
         super().generic_visit(node)
@@ -97,7 +97,7 @@ class Watch:
         self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
         self._before: dict[str, int] = {}
         self._at_return = dict(self._now)
-        self._left: list[dict[str, Any]] = []
+        self._left: list[dict[str, object]] = []
 
     def close(self) -> None:
         """Ends the last line."""
@@ -130,7 +130,7 @@ class Watch:
         self._finish_line()
         self._times = outer
 
-    def leave_function(self, results: Any, names: Mapping[str, Any]) -> Any:
+    def leave_function(self, results: object, names: Mapping[str, object]) -> object:
         """Records the tensors that the watched function leaves on the devices; returns its results."""
         self._finish_line()
         self._at_return = dict(self._now)
@@ -181,7 +181,7 @@ class Watch:
         if cores:
             self.kernels[self.line] = max(self.kernels.get(self.line, 0), *cores.values())
 
-    def _allocated(self, names: Mapping[str, Any], results: Any) -> Iterator[dict[str, Any]]:
+    def _allocated(self, names: Mapping[str, Any], results: Any) -> Iterator[dict[str, object]]:
         """Yields the tensors that are still on the devices, without results and arguments."""
         kept = [t for t in (*results, *names.get("arg", ())) if isinstance(t, self._ttnn.Tensor)]
         addresses = {_address(r) for r in kept}
@@ -196,7 +196,7 @@ class Watch:
 
     # --- findings ---
 
-    def findings(self) -> dict[str, Any]:
+    def findings(self) -> dict[str, object]:
         """Returns the operations of each line, the leaked tensors, and the memories of the open devices."""
         device = self._device()
         report: dict[str, Any] = {"operations": self._operations, "left": self._left}

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,18 +31,18 @@ NO_HASH = b"0" * 64
 
 def load(library: str) -> Any:
     """Returns a client of the plugin; JAX itself, which would look for other plugins, is not imported."""
-    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    xla_client: object = importlib.import_module("jaxlib.xla_client")
 
     xla_client.load_pjrt_plugin_dynamically("tt", library)
     xla_client.initialize_pjrt_plugin("tt")
     return xla_client.make_c_api_client("tt")
 
 
-def compile_text(client: Any, text: str, count: int, options: dict[str, Any]) -> bytes:
+def compile_text(client: Any, text: str, count: int, options: Mapping[str, object]) -> bytes:
     """Returns the serialized executable of a StableHLO text, for the first `count` devices."""
     import numpy as np
 
-    xla_client: Any = importlib.import_module("jaxlib.xla_client")
+    xla_client = importlib.import_module("jaxlib.xla_client")
 
     devices = tuple(client.devices()[:count])
     made = xla_client.CompileOptions()
@@ -62,7 +63,7 @@ def sections(payload: bytes) -> tuple[bytes, ...]:
     return tuple(body[at : at + size] for at, size in zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def accept_description(client: Any, library: str, description: bytes) -> bool:
+def accept_description(client: object, library: str, description: bytes) -> bool:
     """Puts the hash of the compiler's schema into the description; returns False if the compiler refuses them all."""
     # The library contains a few texts of 64 digits; one is the hash.
     runs = re.findall(rb"[0-9a-f]{64,}", Path(library).read_bytes())
@@ -80,7 +81,7 @@ def accept_description(client: Any, library: str, description: bytes) -> bool:
     return False
 
 
-def work(client: Any, job: dict[str, Any]) -> dict[str, Any]:
+def work(client: object, job: dict[str, Any]) -> dict[str, Any]:
     """Compiles one program into files of the job's folder."""
     folder = Path(job["folder"])
     text = Path(job["source"]).read_text(encoding="utf-8")
@@ -108,7 +109,7 @@ def main(library: str, description: str, replies: str) -> None:
 def serve(library: str, description: Path, out: IO[str], folders: list[str]) -> None:
     """Writes the answers to jobs; adds the folder of each to `folders`."""
 
-    def answer(value: dict[str, Any]) -> None:
+    def answer(value: dict[str, object]) -> None:
         print(json.dumps(value), file=out, flush=True)
 
     try:
