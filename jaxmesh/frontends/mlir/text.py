@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import definition_of, has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type
 from jaxmesh.dialects.ttnn.forms import Occurrence
 from jaxmesh.dialects.ttnn.layouts import is_plain
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
@@ -217,17 +217,6 @@ def with_layouts_obeyed(text: Text) -> Text:
         for attributes, ports in ((text.arguments, program.arguments), (text.results, program.results))
     )
     return replace(text, arguments=arguments, results=results)
-
-
-def results_to_copy(text: Text) -> list[bool]:
-    """Returns True for each result that is declared presharded, but is computed from no argument and no transfer."""
-    constant, ops = set[Value](), text.program.ops if any(r.status == "presharded" for r in text.results) else ()
-    for op in ops:
-        depends_on_none = constant.issuperset(op.used) or has_trait(op.name, Trait.CREATES)
-        if depends_on_none and not has_trait(op.name, Trait.TRANSFERS):
-            constant.update(op.results)
-    rows = zip(text.program.results, text.results, strict=True)
-    return [port.value in constant and declared.status == "presharded" for port, declared in rows]
 
 
 def with_element_types(text: Text, dtypes: Sequence[DType]) -> Text:

@@ -24,8 +24,9 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tenso
 from jaxmesh.errors import MeshMismatchError, ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Array
+from jaxmesh.frontends.mlir.constants import results_to_copy
 from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
-from jaxmesh.frontends.mlir.text import Text, add_location, is_integers, located, results_to_copy
+from jaxmesh.frontends.mlir.text import Text, add_location, is_integers, located
 from jaxmesh.frontends.mlir.upgrade import EMPTY, FUNCTIONS, Upgrade, definition_named
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr, Var

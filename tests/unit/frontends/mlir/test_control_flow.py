@@ -63,6 +63,15 @@ def shards_of(x: Any) -> dict[tuple[int, ...], np.ndarray]:
     return {tuple(c): np.asarray(s) for c, s in x.shards()}
 
 
+@pytest.mark.parametrize("start", [0, 2])
+def test_a_counter_that_is_declared_on_the_devices_is_copied_there(start: int) -> None:
+    text = loop("condition_program = @few", "%c").replace(", %n: tensor<i32>, %w", ", %w", 1)
+    made = f'    %c = "ttir.constant"() <{{value = dense<{start}> : tensor<i32>}}> : () -> tensor<i32>\n    %0:2'
+    text = text.replace("    %0:2", made, 1).replace("tensor<i32>) {", f"tensor<i32> {PRESHARDED}) {{", 1)
+    _, count = jm.from_mlir(text).lower().compile()(split(X), np.ones(4, np.float32))
+    assert [x.tolist() for x in shards_of(count).values()] == [3] * 8
+
+
 @pytest.mark.parametrize(
     ("how", "start", "times"),
     [
