@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 from jax import export
 from jax._src.export import _export
 
-from jaxmesh.jaxprs.untyped import PyTree
+if TYPE_CHECKING:
+    from jaxmesh.jaxprs.untyped import PyTree
 
 
 def show_paths(tree: object, parameters: Sequence[str] = ()) -> list[str]:

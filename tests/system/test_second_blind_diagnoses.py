@@ -22,7 +22,7 @@ from tests.generators.blind.measure import STAGES
 from tests.generators.oracles import only_with_every
 from tests.generators.quick_compilation import quick_compilation
 from tests.generators.second_blind.measure import compiled, measure, verdicts
-from tests.generators.second_blind.programs import FIFTH, FOURTH, SECOND, THIRD
+from tests.generators.second_blind.programs import FIFTH, FOURTH, SECOND, SIXTH, THIRD
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUARTER = SECOND[1::4]
@@ -32,6 +32,7 @@ PARTS = {
     "third": (THIRD, 1),
     "fourth": (FOURTH, 1),
     "fifth": (FIFTH[::8], 1),
+    "sixth": (SIXTH[::8], 1),
 }
 """By part its programs, and how many errors of each text change a result."""
 LEAST = {
@@ -40,6 +41,7 @@ LEAST = {
     "third": {"exact": 0.9, "near": 0.93},
     "fourth": {"exact": 0.85, "near": 0.9},
     "fifth": {"exact": 0.85, "near": 0.9},
+    "sixth": {"exact": 0.85, "near": 0.9},
 }
 """By part the least shares of errors whose operation is named, and whose operation or reader is."""
 MOST = {
@@ -48,6 +50,7 @@ MOST = {
     "third": {"innocent": 0.02, "missed": 0.02},
     "fourth": {"innocent": 0.03, "missed": 0.02},
     "fifth": {"innocent": 0.04, "missed": 0.04},
+    "sixth": {"innocent": 0.06, "missed": 0.0},
 }
 """By part the largest shares of errors for which another operation is named, and of those that are not seen."""
 NOT_MEASURED = {
@@ -112,7 +115,8 @@ def measured(part: str) -> tuple[Rows, Rows]:
 
 
 parts = pytest.mark.parametrize(
-    "part", ["quarter", *(pytest.param(x, marks=only_with_every) for x in ("others", "third", "fourth", "fifth"))]
+    "part",
+    ["quarter", *(pytest.param(x, marks=only_with_every) for x in ("others", "third", "fourth", "fifth", "sixth"))],
 )
 
 
