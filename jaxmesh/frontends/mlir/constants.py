@@ -34,7 +34,7 @@ def _constants(program: Program, known: set[Value]) -> set[Value]:
 
 
 def _constant_states(op: Op, known: set[Value]) -> Iterator[Value]:
-    """Yields the results of a loop whose states are computed from known values alone, as those of a counter."""
+    """Yields the results of a loop whose states are computed from known values alone, as counters are."""
     attributes: Any = op.attributes
     body, count = attributes[FUNCTIONS][0].program, int(attributes["state_count"])
     fixed = {n for n, v in enumerate(op.used) if v in known}
