@@ -32,7 +32,7 @@ PARTS = {
     "third": (THIRD, 1),
     "fourth": (FOURTH, 1),
     "fifth": (FIFTH[::8], 1),
-    "sixth": (SIXTH[::8], 1),
+    "sixth": (SIXTH[::16], 1),
 }
 """By part its programs, and how many errors of each text change a result."""
 LEAST = {
