@@ -27,7 +27,7 @@ MOST_RUNS = 5
 _LARGE, _SMALL = 16.0, 1 / 64
 """A value is of order one if the root of its mean square lies between."""
 _AT_POLES = (1 / 4, 4.0, 16.0, 1 / 16)
-"""The magnitudes that positive arguments get in turn of which a value is not a number."""
+"""The magnitudes that positive arguments get, one after the other, while they make a value NaN."""
 _FURTHEST = 2.0**10
 """The most by which a magnitude is changed."""
 _INTEGERS = 64
@@ -179,7 +179,7 @@ class Draws:
         return (self._scales, self._positive) != before
 
     def _move_from_poles(self, arguments: set[int]) -> None:
-        """Makes arguments positive that make a value none, and smaller or larger where they are positive already."""
+        """Makes arguments positive that lead to NaN; scales arguments that are positive already."""
         for number in arguments:
             kind = self._types[number]
             if number in self._positive or (len(kind.shape) < 2 and jnp.issubdtype(kind.dtype, jnp.floating)):

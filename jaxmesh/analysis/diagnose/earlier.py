@@ -26,11 +26,13 @@ _MASK, _SMALL = 1e4, 1e-3
 """From which magnitude numbers may be those of a mask, and how much smaller the others are."""
 _NEAR = 0.05
 """How far elements of a sample may differ, relative to the largest."""
-
 _LUMPED = ("compare", "reduce", "maximum")
 _KINDS = {name: key for key, names in NAMES.items() if key not in _LUMPED for name in names.split()}
+"""The name of StableHLO for the names of TTIR and TTNN; not where several operations have one name there."""
 _COMMUTES = frozenset({"and", "or", "xor", "add", "multiply", "eq", "ne", "maximum", "minimum"})
+"""The operations that may read their operands in the other order."""
 _TURNED = {"gt": "lt", "ge": "le"}
+"""The comparisons of operands in the other order."""
 
 
 class EarlierText:
@@ -46,7 +48,7 @@ class EarlierText:
     def of_stage(cls, track: Track) -> EarlierText:
         """Returns the values of a right stage."""
         replay = Replay.of(track.stage, track.placed)
-        return cls(_tensors(track, replay), list(_calls(enumerate(track.stage.text.program.ops), replay).values()))
+        return cls(_tensors(track, replay), list(calls(enumerate(track.stage.text.program.ops), replay).values()))
 
     @classmethod
     def of_partitioned(cls, reference: Reference, mesh: Mapping[str, int]) -> EarlierText:
@@ -69,7 +71,7 @@ class EarlierText:
         """Returns which operations with results of few numbers this text has, too: of the same kind, with the same
         operands and results, and as often."""
         groups = defaultdict[tuple[int, ...], list[int]](list)
-        for number, call in _calls(rows, replay).items():
+        for number, call in calls(rows, replay).items():
             alike = tuple(i for i, known in enumerate(self._calls) if known.is_alike(call))
             groups[alike].append(number)
         return frozenset(n for alike, numbers in groups.items() if len(numbers) <= len(alike) for n in numbers)
@@ -136,7 +138,7 @@ def _in_one_order(name: str, operands: Sequence[Copies]) -> tuple[str, list[list
     return _TURNED.get(kind, kind), orders
 
 
-def _calls(rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, _Performed]:
+def calls(rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, _Performed]:
     """Returns the operations that make few numbers of tensors, by number."""
     types, found = replay.stage.text.program.types, dict[int, _Performed]()
     for number, op in rows:

@@ -216,9 +216,9 @@ class Track:
             return HeldValue(self.pool.same[number], placement)
         _, op = made
         types = self.stage.text.program.types
-        # Movements have the roundings of their operands.
+        # Movements have the roundings of their operands; every type holds truth values.
         is_step = is_movement(op) and not has_trait(op.name, Trait.REDUCES)
-        keeps = is_step and types[op.used[0]].dtype == types[value].dtype
+        keeps = is_step and types[op.used[0]].dtype in (types[value].dtype, np.bool_)
         unit = min(unit, EXACT) if keeps or is_predicate(op) else unit
         rounding, carried = self.carried(value, unit)
         self.units[value] = rounding

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.diagnose.earlier import EarlierText
+from jaxmesh.analysis.diagnose.earlier import EarlierText, calls
+from jaxmesh.analysis.diagnose.replay import Replay
+from jaxmesh.analysis.diagnose.stage import Copies, read_stage
 from jaxmesh.dialects.program import Op, Type
 
 X = jnp.ones((4, 8))
@@ -122,6 +126,82 @@ def test_a_number_in_a_loop_of_a_region_is_named() -> None:
     # A loop whose iterations are not known is not written out.
     other = region.replace("compare LT, %i, %2", "compare GT, %2, %i")
     assert jm.diagnose({**texts, "shlo_compiler": other, "ttir": wrong}).line != line
+
+
+def ring(x: Any) -> Any:
+    def body(_: Any, state: Any) -> Any:
+        x, total = state
+        return lax.ppermute(x, "y", [(0, 1), (1, 0)]), total + jnp.exp(-(x * x)) * x
+
+    return lax.fori_loop(0, 4, body, (x, x * 0))[1]
+
+
+@pytest.mark.parametrize(("old", "new"), [("ttir.exp", "ttir.tanh"), ("ttir.neg", "ttir.abs")])
+def test_an_operation_in_a_loop_of_shard_map_is_named(old: str, new: str) -> None:
+    mesh = jm.make_mesh((2,), ("y",))
+    program = jax.shard_map(ring, mesh=mesh, in_specs=P("y"), out_specs=P("y"))
+    text = jm.jit(program, mesh=mesh, in_shardings=P("y")).trace(X).as_text(unroll_limit=4)
+    assert "ttcore.while_loop" in text
+    texts = {"shlo_frontend": jax.jit(program).lower(X).as_text("stablehlo", debug_info=True)}
+    assert jm.diagnose({**texts, "ttir": text}).verdict == "right"
+    wrong, line = changed(text, old, new)
+    found = jm.diagnose({**texts, "ttir": wrong})
+    assert (found.verdict, found.op, found.line) == ("wrong", new, line)
+
+
+def test_the_numbers_of_a_mask_hide_no_others() -> None:
+    def copies(*numbers: float) -> Copies:
+        return {(0,): np.float32(numbers)}
+
+    known = EarlierText([(copies(1e6, 3.5, -1e6), False), (copies(1.0, 0.0, 0.5), False)])
+    assert known.has(copies(1e6, 3.5, -1e6))
+    assert not known.has(copies(1e6, 3.6, -1e6))
+    assert not known.has(copies(1e6, 3.5, 1e6))
+    # Without a mask, what is small counts little.
+    assert known.has(copies(1.0, 1e-9, 0.5))
+
+
+TRUTHS = """module {{
+  func.func @main(%a: tensor<4xi32>, %b: tensor<4xi32>) -> tensor<4xi1> {{
+    %0 = "ttir.lt"({first}) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+    %1 = "ttir.ne"(%b, %a) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+    %2 = "ttir.logical_{how}"(%0, %1) : (tensor<4xi1>, tensor<4xi1>) -> tensor<4xi1>
+    return %2 : tensor<4xi1>
+  }}
+}}"""
+
+
+TWICE = '%3 = "ttir.ne"(%a, %b) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>\n    %2 ='
+
+
+@pytest.mark.parametrize(
+    ("text", "performed"),
+    [
+        (TRUTHS.format(first="%a, %b", how="and"), {0, 1, 2}),
+        (TRUTHS.format(first="%b, %a", how="and").replace("ttir.lt", "ttir.gt"), {0, 1, 2}),
+        (TRUTHS.format(first="%a, %b", how="or"), {0, 1}),
+        (TRUTHS.format(first="%b, %a", how="and"), {1}),
+        # One of the two may be wrong: the right text has one.
+        (TRUTHS.format(first="%a, %b", how="and").replace("%2 =", TWICE), {0, 3}),
+    ],
+)  # fmt: skip
+def test_operations_that_the_right_text_has_too(text: str, performed: set[int]) -> None:
+    numbers = [np.int32([1, 2, 3, 4]), np.int32([2, 2, 1, 5])]
+    right, other = (read_stage("ttir", t, None) for t in (TRUTHS.format(first="%a, %b", how="and"), text))
+    known, replay = Replay.of(right, numbers), Replay.of(other, numbers)
+    made = EarlierText([], list(calls(enumerate(right.text.program.ops), known).values()))
+    assert made.performs(enumerate(other.text.program.ops), replay) == performed
+
+
+def test_a_wrong_mask_of_bfloat16_is_no_rounding() -> None:
+    def masked(x: Any, i: Any, most: int) -> Any:
+        return x + x * (i < most).astype(jnp.bfloat16).reshape(8, 1).astype(jnp.float32) / 64
+
+    x, i = jnp.ones((8, 4)), jnp.arange(8)
+    texts = {"shlo_frontend": jax.jit(lambda x, i: masked(x, i, 5)).lower(x, i).as_text("stablehlo")}
+    for most, verdict in ((5, "right"), (6, "wrong")):
+        text = ttir(functools.partial(masked, most=most), x, i)
+        assert jm.diagnose({**texts, "ttir": text}).verdict == verdict
 
 
 def test_the_values_of_a_region_are_those_of_each_device() -> None:
