@@ -266,8 +266,12 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
 
 def _print_row(eqn: Eqn, context: object, settings: object) -> object:
     eqn.params["contexts"][:] = [context]
-    if eqn.params["eqn"] is not None:
-        _core.pp_eqn(eqn.params["eqn"], context, settings)
+    if (row := eqn.params["eqn"]) is not None and row.primitive in _core.pp_eqn_rules:
+        _core.pp_eqn(row, context, settings)
+    elif row is not None:
+        # JAX's own order, without the text of the parameters.
+        for atom in (*row.outvars, *row.invars):
+            _core.pp_var(atom, context)
     return pretty_printer.nil()
 
 

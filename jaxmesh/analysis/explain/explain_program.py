@@ -109,7 +109,10 @@ class _Walker:
         decisions: Sequence[Decision] = (),
         executed: bool = False,
     ) -> None:
-        self.decisions = [d for d in decisions if d.line]
+        # By kind and line: the partitioner's decisions that no collective has been explained by.
+        self.decisions: dict[tuple[str, str], list[Decision]] = {}
+        for d in decisions:
+            self.decisions.setdefault((d.kind, d.line), []).append(d)
         self.mesh, self.names, self.log, self.residency, self.executed = mesh, names, log, residency, executed
         self.rows: list[Row] = []
         # By the number of a row: where its equation comes from, and the moves of the equation as it runs.
@@ -217,10 +220,9 @@ class _Walker:
         """Returns the partitioner's reason for a collective at a line; each of its decisions explains one
         collective."""
         for move in moves:
-            for d in self.decisions:
-                if d.kind == move.kind and d.line == line:
-                    self.decisions.remove(d)
-                    return [Remark("partitioned", f"{d.op}: {d.text}", "Shardy's propagation and explicit reshards")]
+            if line and (left := self.decisions.get((move.kind, line))):
+                d = left.pop(0)
+                return [Remark("partitioned", f"{d.op}: {d.text}", "Shardy's propagation and explicit reshards")]
         return []
 
     def _moves(self, eqn: Eqn, place: _BodyContext) -> tuple[list[Move], list[Remark]]:
