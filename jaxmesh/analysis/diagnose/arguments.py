@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, indexed
-from jaxmesh.analysis.diagnose.reference_value import ReferenceValue
+from jaxmesh.analysis.diagnose.reference_value import ReferenceValue, is_entered
 from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.frontends.stablehlo.call import enum_of
@@ -204,8 +204,10 @@ class Draws:
             if value.operation is None or varies.intersection(value.operands):
                 varies.add(number)
             choosing = value.operands[: 1 if value.op.endswith((".select", ".case", ".if")) else None]
-            if varies.intersection(choosing) and not value.manual:
-                for way, went, ratio in self._ways(value, values, varies):
+            is_loop = value.op.endswith(".while")
+            if varies.intersection(choosing) and (is_loop or not value.manual):
+                entered = [("an iteration", is_entered(values, number), 0.0)] if is_loop else ()
+                for way, went, ratio in entered or self._ways(value, values, varies):
                     if went:
                         self._taken.add((number, way))
                         continue

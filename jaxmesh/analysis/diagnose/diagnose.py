@@ -27,11 +27,11 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
-from jaxmesh.analysis.diagnose.keeper import INSIDE, REGION
 from jaxmesh.analysis.diagnose.limits import limited
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
+from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.rounding import error_of
 from jaxmesh.analysis.diagnose.stage import place_arguments, read_after_free, read_stage
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, only, texts_of, x64_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,14 +35,23 @@ _TURNED = {"gt": "lt", "ge": "le"}
 """The comparisons of operands in the other order."""
 
 
-class EarlierText:
-    """The values that devices hold in a right text, each with whether it depends on no argument."""
+@dataclass(frozen=True, slots=True)
+class HeldBefore:
+    """A value of devices, whether it depends on no argument, and where it is made: in a loop, in each iteration."""
 
-    def __init__(self, values: Iterable[tuple[Copies, bool]], calls: Sequence[_Performed] = ()) -> None:
+    copies: Copies
+    is_number: bool = False
+    origin: Hashable = None
+
+
+class EarlierText:
+    """The values that devices hold in a right text."""
+
+    def __init__(self, values: Iterable[HeldBefore], calls: Sequence[_Performed] = ()) -> None:
         self._calls = calls
-        self._by_size = defaultdict[int, list[tuple[Array, Copies, bool]]](list)
-        for copies, is_number in values:
-            self._by_size[copies[min(copies)].size].append((_sample(copies), copies, is_number))
+        self._by_size = defaultdict[int, list[tuple[Array, HeldBefore]]](list)
+        for held in values:
+            self._by_size[held.copies[min(held.copies)].size].append((_sample(held.copies), held))
 
     @classmethod
     def of_stage(cls, track: Track) -> EarlierText:
@@ -54,18 +63,19 @@ class EarlierText:
     def of_partitioned(cls, reference: Reference, mesh: Mapping[str, int]) -> EarlierText:
         """Returns the values of a run of the partitioned StableHLO program, whose region devices perform."""
         names, coordinates = list(mesh), list(itertools.product(*map(range, mesh.values())))
-        found, numbers = list[tuple[Copies, bool]](), list[bool]()
+        found = list[HeldBefore]()
         for value in reference.values:
             at = [names.index(axis) for axis in value.apart]
             blocks = {key: value.array[key] for key in {tuple(c[i] for i in at) for c in coordinates}}
-            numbers.append(value.operation is not None and all(numbers[n] for n in value.operands))
-            found.append(({c: blocks[tuple(c[i] for i in at)] for c in coordinates}, numbers[-1]))
-        rows = [(v, copies) for v, (copies, _) in zip(reference.values, found, strict=True)]
-        return cls(found, [_Performed(_name(v), [found[n][0] for n in v.operands], copies) for v, copies in rows])
+            is_number = value.operation is not None and all(found[n].is_number for n in value.operands)
+            copies = {c: blocks[tuple(c[i] for i in at)] for c in coordinates}
+            found.append(HeldBefore(copies, is_number, (value.source, value.op)))
+        rows = zip(reference.values, found, strict=True)
+        return cls(found, [_Performed(_name(v), [found[n].copies for n in v.operands], x.copies) for v, x in rows])
 
     def also(self, values: Iterable[Copies]) -> EarlierText:
         """Returns these values and others, which depend on arguments."""
-        return EarlierText([*self._values(), *((c, False) for c in values)], self._calls)
+        return EarlierText([*self._values(), *map(HeldBefore, values)], self._calls)
 
     def performs(self, rows: Iterable[tuple[int, Op]], replay: Replay) -> frozenset[int]:
         """Returns which operations with results of few numbers this text has, too: of the same kind, with the same
@@ -76,15 +86,15 @@ class EarlierText:
             groups[alike].append(number)
         return frozenset(n for alike, numbers in groups.items() if len(numbers) <= len(alike) for n in numbers)
 
-    def _values(self) -> Iterator[tuple[Copies, bool]]:
-        return ((c, is_number) for rows in self._by_size.values() for _, c, is_number in rows)
+    def _values(self) -> Iterator[HeldBefore]:
+        return (held for rows in self._by_size.values() for _, held in rows)
 
     def has(self, copies: Copies, shape: tuple[int, ...] | None = None) -> bool:
         """Returns True if the devices hold a value up to rounding, in any shape with its order, or in one shape."""
         rows, sample = self._by_size.get(copies[min(copies)].size, ()), _sample(copies)
         scale = np.max(np.abs(sample), initial=0.0, where=np.isfinite(sample))
         with np.errstate(invalid="ignore"):
-            near = [other for known, other, _ in rows if not (np.abs(known - sample) > _NEAR * scale).any()]
+            near = [other.copies for known, other in rows if not (np.abs(known - sample) > _NEAR * scale).any()]
         return any(_are_alike(copies, other) for other in near if shape in (None, _squeezed(other)))
 
     def lacks(self, rows: Iterable[tuple[int, Op]], replay: Replay) -> dict[int, Op]:
@@ -99,18 +109,24 @@ class EarlierText:
     def without(self, track: Track, replay: Replay) -> EarlierText:
         """Returns the values that the devices do not hold in the next text."""
         later = EarlierText(_tensors(track, replay))
-        return EarlierText(row for row in self._values() if not later.has(row[0]))
+        return EarlierText(row for row in self._values() if not later.has(row.copies))
 
     def in_place(self, number: int, op: Op, kinds: Sequence[Type]) -> Iterator[Proposal]:
         """Yields the values in the place of an operation of the next text; of a number, what depends on no argument."""
+        return itertools.chain(*self.by_origin(number, op, kinds).values())
+
+    def by_origin(self, number: int, op: Op, kinds: Sequence[Type]) -> dict[Hashable, list[Proposal]]:
+        """Returns the same by where the values are made."""
         (value, *more) = op.results
-        shape, dtype = kinds[value].shape, kinds[value].dtype
-        for _, copies, is_number in () if more else self._by_size.get(math.prod(shape), ()):
-            if op.used == () and not is_number:
+        shape, dtype, found = kinds[value].shape, kinds[value].dtype, defaultdict[Hashable, list[Proposal]](list)
+        for _, held in () if more else self._by_size.get(math.prod(shape), ()):
+            if op.used == () and not held.is_number:
                 continue
             with np.errstate(invalid="ignore"):
-                right = {id(x): x.reshape(shape).astype(dtype) for x in copies.values()}
-            yield Proposal(number, op, value, None, {c: right[id(x)] for c, x in copies.items()})
+                right = {id(x): x.reshape(shape).astype(dtype) for x in held.copies.values()}
+            copies = {c: right[id(x)] for c, x in held.copies.items()}
+            found[held.origin].append(Proposal(number, op, value, None, copies))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +172,13 @@ def _name(value: ReferenceValue) -> str:
     return enum_of(value.value.owner, "comparison_direction").lower() if is_comparison else value.op
 
 
-def _tensors(track: Track, replay: Replay) -> Iterator[tuple[Copies, bool]]:
-    program = track.stage.text.program
+def _tensors(track: Track, replay: Replay) -> Iterator[HeldBefore]:
+    program, lines = track.stage.text.program, track.stage.text.lines
     read = {p.value for p in program.arguments}
-    for op in program.ops:
+    for number, op in enumerate(program.ops):
         read.update(op.results if read.intersection(op.used) else ())
         tensors = (v for v in op.results if program.types[v].kind == "tensor")
-        yield from ((replay.copies(v), v not in read) for v in tensors)
+        yield from (HeldBefore(replay.copies(v), v not in read, (lines[number], op.name)) for v in tensors)
 
 
 def _squeezed(copies: Copies) -> tuple[int, ...]:

@@ -9,35 +9,18 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, PartitionSpec
-from jaxlib.mlir import ir
 
 from jaxmesh.analysis.diagnose.in_numpy import perform
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
+from jaxmesh.analysis.diagnose.region import REGION, branch_of, keep_region, outer_operands, whole, write_out
 from jaxmesh.analysis.diagnose.rounding import rounding_unit
-from jaxmesh.analysis.diagnose.stage import Array, without_equal
-from jaxmesh.analysis.reference_rules import RULES
-from jaxmesh.dialects.quoting import axis_names
-from jaxmesh.dialects.residency import HOST
-from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
-from jaxmesh.frontends.jax.retype import spread
+from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.control_flow import find_counter
-from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.gspmd import walk
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import OWN
 from jaxmesh.frontends.stablehlo.values import Sharded
-from jaxmesh.jaxprs.evaluate import trace_typed
-from jaxmesh.jaxprs.source_locations import Sources
-from jaxmesh.runtime.reference import run_reference
 
-_MOST = 1000
-"""The most operations of a region that a loop becomes."""
-REGION = "sdy.manual_computation"
-INSIDE = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
-"""The operations whose values within may be kept, and rounded otherwise."""
 _UNROUNDED = frozenset({
     "argument", *(f"stablehlo.{name}" for name in (
         "constant", "iota", "reshape", "broadcast_in_dim", "transpose", "slice", "dynamic_slice", "gather", "pad",
@@ -87,7 +70,7 @@ class Keeper:
         """Runs the program for arguments."""
         block = self.reference.block
         for number, (value, x) in enumerate(zip(block.arguments, inputs, strict=True)):
-            self.importer.env[value] = _whole(x)
+            self.importer.env[value] = whole(x)
             self._keep(value, "argument", f"argument {number}", ())
         *body, end = [o.operation for o in block.operations]
         for op in body:
@@ -98,12 +81,12 @@ class Keeper:
         known = tuple(self.numbers[v] for v in operands)
         number = self.numbers[value] = len(self.reference.values)
         if number in self.held:
-            self.importer.env[value] = _whole(self.held[number])
+            self.importer.env[value] = whole(self.held[number])
         array = np.asarray(self.importer.env[value].array)
         # A text of narrower types rounds the arguments, too.
         is_rounded = rounding_unit(array.dtype) < self.unit if op == "argument" else not is_unrounded(op, value)
         if self.unit and is_rounded:
-            self.importer.env[value] = _whole(self._rounded(array))
+            self.importer.env[value] = whole(self._rounded(array))
         array = np.asarray(self.importer.env[value].array)
         self.reference.values.append(ReferenceValue(op, line, known, array, value, operation))
 
@@ -118,31 +101,28 @@ class Keeper:
         """Performs an operation, which may be within a loop or a branch of the function."""
         if op.name == REGION:
             if self.inside:
-                counts = self.reference.iterations
-                counts += [list[int]() for _ in range(len(counts), self.depth + 1)]
-                counts[self.depth] += _write_out_loops(op.regions[0].blocks[0])
-            _keep_region(self.reference, self.importer, op, self.numbers, self.source)
+                arrays = [self.importer.env[v].array for v in op.operands]
+                for depth, more in enumerate(write_out(op, arrays, self.reference.axes or {}), self.depth):
+                    self._counts(depth).extend(more)
+            keep_region(self.reference, self.importer, op, self.numbers, self.source)
         elif self.inside and op.name == "stablehlo.while":
             self._loop(op, outermost)
         elif self.inside and op.name in ("stablehlo.case", "stablehlo.if"):
             index = int(np.asarray(self.importer.env[op.operands[0]].array))
-            last = len(op.regions) - 1
-            number = 1 - index if op.name == "stablehlo.if" else index if 0 <= index <= last else last
             self.depth += 1
-            taken = self._block(op.regions[number].blocks[0], [], outermost)
+            taken = self._block(op.regions[branch_of(op, index)].blocks[0], [], outermost)
             self.depth -= 1
             self._set(op.results, [(self.importer.env[v], self.numbers[v]) for v in taken])
         else:
             _import(self.importer, op)
             for value in op.results:
-                self._keep(value, op.name, self.source(op), _outer_operands(op, self.numbers), outermost)
+                self._keep(value, op.name, self.source(op), outer_operands(op, self.numbers), outermost)
 
     def _loop(self, op: Any, outermost: Any) -> None:
         condition, body = (r.blocks[0] for r in op.regions)
-        states, counts = list(op.operands), self.reference.iterations
-        counts += [list[int]() for _ in range(len(counts), self.depth + 1)]
-        at, count = len(counts[self.depth]), 0
-        counts[self.depth].append(0)
+        states, counts = list(op.operands), self._counts(self.depth)
+        at, count = len(counts), 0
+        counts.append(0)
         self.depth += 1
         kept = [(self.importer.env[v], self.numbers[v]) for v in states]
         while self._goes_on(condition, kept):
@@ -150,8 +130,14 @@ class Keeper:
             kept = [(self.importer.env[v], self.numbers[v]) for v in results]
             count += 1
         self.depth -= 1
-        counts[self.depth][at] = count
+        counts[at] = count
         self._set(op.results, kept)
+
+    def _counts(self, depth: int) -> list[int]:
+        """Returns how often the loops within so many others go round."""
+        counts = self.reference.iterations
+        counts += [list[int]() for _ in range(len(counts), depth + 1)]
+        return counts[depth]
 
     def _goes_on(self, block: Any, states: Sequence[tuple[Any, int]]) -> bool:
         self._set(block.arguments, states)
@@ -172,53 +158,6 @@ class Keeper:
             self.importer.env[value], self.numbers[value] = array, number
 
 
-def _write_out_loops(block: Any) -> list[int]:
-    """Replaces each loop of a block that counts between constants by its iterations; returns how often each loop goes
-    round, and 0 for a loop that stays."""
-    counts = list[int]()
-    for loop in [o.operation for o in block.operations if o.operation.name == "stablehlo.while"]:
-        body, counter = loop.regions[1].blocks[0], find_counter(loop)
-        *ops, end = [o.operation for o in body.operations]
-        counts.append(0 if counter is None or counter.length * len(ops) > _MOST else counter.length)
-        if not counts[-1]:
-            continue
-        states = list(loop.operands)
-        for _ in range(counts[-1]):
-            names: dict[Any, Any] = dict(zip(body.arguments, states, strict=True))
-            for op in ops:
-                made = op.clone(ir.InsertionPoint(loop)).operation
-                for inner in (made, *walk(made)):
-                    for at, value in enumerate(inner.operands):
-                        inner.operands[at] = names.get(value, value)
-                names.update(zip(op.results, made.results, strict=True))
-            states = [names.get(v, v) for v in end.operands]
-        for result, state in zip(loop.results, states, strict=True):
-            result.replace_all_uses_with(state)
-        loop.erase()
-    return counts
-
-
-def _keep_region(reference: Reference, importer: Importer, op: Any, numbers: dict[Any, int], source: Any) -> None:
-    """Keeps the values of a region as each device holds them, and its results."""
-    block, manual = op.regions[0].blocks[0], tuple(axis_names(str(op.attributes["manual_axes"])))
-    *body, end = [o.operation for o in block.operations]
-    made = [(o, v) for o in body for v in o.results]
-    arrays = [np.asarray(importer.env[v].array) for v in op.operands]
-    found = _run_region(op, arrays, reference.axes or {}, [v for _, v in made], manual)
-    numbers.update(zip(block.arguments, [numbers[v] for v in op.operands], strict=True))
-    for (inner, value), x in zip(made, found[len(op.results) :], strict=True):
-        known = tuple(numbers[v] for v in _outer_operands(inner, numbers))
-        numbers[value] = len(reference.values)
-        array, apart = without_equal(x, manual)
-        row = ReferenceValue(inner.name, source(inner), known, array, value, op, manual, apart)
-        reference.values.append(row)
-    for value, returned, x in zip(op.results, end.operands, found[: len(op.results)], strict=True):
-        importer.env[value] = _whole(x)
-        row = ReferenceValue(REGION, source(op), (numbers[returned],), x, value, op)
-        numbers[value] = len(reference.values)
-        reference.values.append(row)
-
-
 def _import(importer: Importer, op: Any) -> None:
     if op.name in SAME:
         for value, operand in zip(op.results, op.operands, strict=True):
@@ -231,43 +170,3 @@ def _import(importer: Importer, op: Any) -> None:
             importer.env[op.results[0]] = Sharded(cast("jax.Array", array), shardings.replicated(array.ndim))
             return
     importer.perform(op)
-
-
-def _run_region(
-    op: Any, arrays: Sequence[Any], sizes: Mapping[str, int], inner: Sequence[Any], manual: Sequence[str]
-) -> list[Any]:
-    """Returns the global results of a region for global operands, and some values within, one for each device along
-    the manual axes: its devices run one after the other."""
-    importer = Importer(sizes, Decisions(Sources(())))
-
-    def run(*args: Any) -> list[Any]:
-        shards = [Sharded(full_to_shard(x, PartitionSpec()), shardings.replicated(x.ndim)) for x in args]
-        importer.env.update(zip(op.operands, shards, strict=True))
-        importer.perform(op)
-        outs = [importer.settle(importer.env[v]) for v in op.results]
-        whole = [shard_to_full(y.array, shardings.as_spec(y.sharding)) for y in outs]
-        return [*whole, *[_piled(importer.settle(importer.env[v]), manual) for v in inner]]
-
-    structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
-    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
-    program = trace_typed(run, structs, [()] * len(arrays), mesh)
-    results = run_reference(program, [HOST] * len(arrays), sizes, list(arrays), RULES["ttir"])
-    return [np.asarray(y) for y in results]
-
-
-def _piled(x: Sharded, manual: Sequence[str]) -> Any:
-    """Returns the values of all devices along some axes, which become the first dims."""
-    apart = jax.lax.expand_dims(spread(x.array, manual), range(len(manual)))
-    return shard_to_full(apart, shardings.as_spec((*((a,) for a in manual), *x.sharding)))
-
-
-def _outer_operands(op: Any, numbers: Mapping[Any, int]) -> list[Any]:
-    """Returns the operands of an operation, and the values that its regions read from outside."""
-    inner = [v for o in walk(op) for v in o.operands if v in numbers]
-    return [*op.operands, *inner]
-
-
-def _whole(x: Any) -> Sharded:
-    whole: Any = x
-    array: Any = whole if isinstance(x, np.ndarray) else jnp.asarray(x)
-    return Sharded(array, shardings.replicated(array.ndim))

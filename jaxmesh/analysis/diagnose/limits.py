@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from jaxmesh.analysis.diagnose.keeper import INSIDE, REGION
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.proposals import Proposals
 from jaxmesh.analysis.diagnose.reference_value import Reference
+from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.rounding import EXACT, error_of
 from jaxmesh.analysis.diagnose.stage import Copies

@@ -17,7 +17,7 @@ from jaxmesh.analysis.diagnose.culprit import Culprit, counterparts
 from jaxmesh.analysis.diagnose.diagnose import Compile, compile_file, diagnose
 from jaxmesh.analysis.diagnose.diagnosis import WRONG, Diagnosis
 from jaxmesh.analysis.diagnose.movements import is_collective
-from jaxmesh.analysis.diagnose.reference import REGION
+from jaxmesh.analysis.diagnose.region import REGION
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.program import Op, Port, Program, Type

@@ -23,7 +23,7 @@ from jaxmesh.analysis.diagnose.movements import (
     short_name,
 )
 from jaxmesh.analysis.diagnose.places import Places
-from jaxmesh.analysis.diagnose.reference import REGION
+from jaxmesh.analysis.diagnose.region import REGION
 from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array, Copies

@@ -16,8 +16,9 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws, is_finite
 from jaxmesh.analysis.diagnose.in_numpy import MOVEMENTS, VIEWS, perform, primitive_of
-from jaxmesh.analysis.diagnose.keeper import INSIDE, REGION, SAME, Keeper
+from jaxmesh.analysis.diagnose.keeper import SAME, Keeper
 from jaxmesh.analysis.diagnose.reference_value import Reference
+from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.analysis.diagnose.texts import x64_for

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.frontends.stablehlo.shardings import Sharding
@@ -86,3 +88,14 @@ class Reference:
     def manual_axes(self, source: str) -> tuple[str, ...]:
         """Returns the mesh axes of a region on a source line, along which each device computes on its own."""
         return next((v.manual for v in self.values if v.manual and line(v.source) == line(source)), ())
+
+
+def is_entered(values: Sequence[ReferenceValue], number: int) -> bool:
+    """Returns True if the loop that makes a value changes something that it carries, so that it goes round."""
+    value = values[number].value
+    results = list(value.owner.results)
+    first = number - results.index(value)
+    # The parts of devices are compared with what is split over them.
+    pairs = zip(values[first : first + len(results)], values[number].operands, strict=False)
+    sides = ([np.sort(v.array, axis=None) for v in (made, values[n])] for made, n in pairs)
+    return not all(np.array_equal(a, b) for a, b in sides)

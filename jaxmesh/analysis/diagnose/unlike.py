@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
-from jaxmesh.analysis.diagnose.earlier import EarlierText, passes_on
+from jaxmesh.analysis.diagnose.earlier import EarlierText, HeldBefore, passes_on
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement
 from jaxmesh.analysis.diagnose.proof import Prover
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
@@ -64,7 +64,7 @@ class EarlierProver(Prover):
     def _settled(self, made: Proposal, tried: _Otherwise) -> Named:
         """Returns the operation that lacks a value of the right text; several may make that value in turns."""
         later = [row for row in tried.lacking.items() if row[0] > made.number and not is_movement(row[1])]
-        placed = (p for row in later for p in EarlierText([(made.right, False)]).in_place(*row, tried.kinds))
+        placed = (p for row in later for p in EarlierText([HeldBefore(made.right)]).in_place(*row, tried.kinds))
         steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
         return self._in_place(made), tuple(steps[1:]), None
 
@@ -180,14 +180,16 @@ class _Otherwise:
         lacks as many in each iteration, one for each."""
         is_idle, ops = self.prover.is_idle(op), self.prover.track.stage.text.program.ops
         later = self.prover.proposals.alike(number)[1:]
-        # The text may have the value of an operation that is left out elsewhere, too.
-        pools = [self.missing] * (number in self.lacking or is_idle) + [self.known] * (is_idle and not later)
-        rows = [p for pool in pools for p in pool.in_place(number, op, self.kinds)]
-        count, rest = divmod(len(rows), len(later) + 1)
-        for at in range(len(rows) if rest else count):
-            others = [] if rest else rows[at + count :: count]
-            right = {ops[n].results[0]: p.right for n, p in zip(later, others, strict=not rest)}
-            yield Correction(replace(rows[at], others=right), "")
+        lacked = self.missing.by_origin(number, op, self.kinds) if is_idle or number in self.lacking else {}
+        # The text may have the value of an operation that is left out elsewhere, too, or one of another iteration.
+        known = self.known.by_origin(number, op, self.kinds) if later or is_idle else {}
+        alike = [rows for origin, rows in known.items() if origin in lacked and origin is not None]
+        for rows in alike if later else [*lacked.values(), *known.values()]:
+            count, rest = divmod(len(rows), len(later) + 1)
+            for at in range(len(rows) if rest else count):
+                others = [] if rest else rows[at + count :: count]
+                right = {ops[n].results[0]: p.right for n, p in zip(later, others, strict=not rest)}
+                yield Correction(replace(rows[at], others=right), "")
 
     def others(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the changes of an operation to what the right text has, also of its operands, and of any number."""

@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.analysis.diagnose.earlier import EarlierText, calls
+from jaxmesh.analysis.diagnose.earlier import EarlierText, HeldBefore, calls
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.stage import Copies, read_stage
 from jaxmesh.dialects.program import Op, Type
@@ -77,7 +77,7 @@ def looped_in_one_step(x: Any) -> Any:
 
 
 def test_only_what_depends_on_no_argument_is_proposed_for_a_number() -> None:
-    rows = [({(0,): np.full(3, float(n), np.float32)}, n == 2) for n in range(4)]
+    rows = [HeldBefore({(0,): np.full(3, float(n), np.float32)}, n == 2) for n in range(4)]
     kinds = [Type((3,), np.dtype(np.float32))] * 2
     number, negation = Op("ttir.full", (), (0,)), Op("ttir.neg", (0,), (1,))
     found = [list(EarlierText(rows).in_place(0, op, kinds)) for op in (number, negation)]
@@ -123,9 +123,9 @@ def test_a_number_in_a_loop_of_a_region_is_named() -> None:
     assert jm.diagnose({**texts, "ttir": text}).verdict == "right"
     found = jm.diagnose({**texts, "ttir": wrong})
     assert (found.verdict, found.line, found.cause) == ("wrong", line, "with 0.75 in its place it is right")
-    # A loop whose iterations are not known is not written out.
+    # How often a loop goes round is seen.
     other = region.replace("compare LT, %i, %2", "compare GT, %2, %i")
-    assert jm.diagnose({**texts, "shlo_compiler": other, "ttir": wrong}).line != line
+    assert jm.diagnose({**texts, "shlo_compiler": other, "ttir": wrong}).line == line
 
 
 def ring(x: Any) -> Any:
@@ -149,11 +149,55 @@ def test_an_operation_in_a_loop_of_shard_map_is_named(old: str, new: str) -> Non
     assert (found.verdict, found.op, found.line) == ("wrong", new, line)
 
 
+def until_small(x: Any) -> Any:
+    def body(state: Any) -> Any:
+        x, _ = state
+        every = lax.all_gather(jnp.tanh(x), "y", axis=1, tiled=True)
+        x = 0.5 * x + 0.01 * every.sum(1, keepdims=True)
+        return x, lax.psum((x * x).sum(), "y")
+
+    x, total = lax.while_loop(lambda s: s[1] > 0.1, body, (x, lax.psum((x * x).sum(), "y")))
+    return x + total
+
+
+def branched(x: Any) -> Any:
+    number = jnp.where(lax.psum((x * x).sum(), "y") > 0, 1, 2)
+    branches = [jnp.sin, lambda x: lax.cond(number > 0, lambda x: jnp.exp(-x * x), jnp.tanh, x), jnp.cos]
+    return lax.switch(number, branches, lax.ppermute(x, "y", [(0, 1), (1, 0)]))
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new"),
+    [
+        (until_small, "ttir.tanh", "ttir.sin"),
+        (
+            until_small,
+            r"(?<=%11\) <\{cluster_axis = 0 : ui32, reduce_type = #ttcore\.)reduce_type<sum>",
+            "reduce_type<max>",
+        ),
+        (branched, "ttir.exp", "ttir.tanh"),
+        (branched, "ttir.neg", "ttir.abs"),
+    ],
+    ids=["function", "reduction", "branch", "branch of a branch"],
+)
+def test_an_error_in_what_devices_see_is_named(function: Any, old: str, new: str) -> None:
+    """Only the run says how often the loop goes round, and which branches are taken."""
+    mesh = jm.make_mesh((2,), ("y",))
+    program = jax.shard_map(function, mesh=mesh, in_specs=P("y"), out_specs=P("y"), check_vma=False)
+    text = jm.jit(program, mesh=mesh, in_shardings=P("y")).trace(X).as_text()
+    assert "ttcore.while_loop" in text or function is branched
+    texts = {"shlo_frontend": jax.jit(program).lower(X).as_text("stablehlo", debug_info=True)}
+    assert jm.diagnose({**texts, "ttir": text}).verdict == "right"
+    wrong, line = changed(text, old, new)
+    found = jm.diagnose({**texts, "ttir": wrong})
+    assert (found.verdict, found.line) == ("wrong", line), str(found)
+
+
 def test_the_numbers_of_a_mask_hide_no_others() -> None:
     def copies(*numbers: float) -> Copies:
         return {(0,): np.float32(numbers)}
 
-    known = EarlierText([(copies(1e6, 3.5, -1e6), False), (copies(1.0, 0.0, 0.5), False)])
+    known = EarlierText(map(HeldBefore, [copies(1e6, 3.5, -1e6), copies(1.0, 0.0, 0.5)]))
     assert known.has(copies(1e6, 3.5, -1e6))
     assert not known.has(copies(1e6, 3.6, -1e6))
     assert not known.has(copies(1e6, 3.5, 1e6))
