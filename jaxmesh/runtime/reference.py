@@ -8,6 +8,7 @@ operands are the same objects share the results. The executor does not use JAX's
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 from collections import ChainMap
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -32,6 +33,9 @@ from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 Coordinate = tuple[int, ...]
 Value = Any
 """A host array, or a `Shards`."""
+_LONG = 1 << 10
+"""The iterations of a loop that is never cut."""
+_most_rounds: contextvars.ContextVar[Callable[[], int] | None] = contextvars.ContextVar("loops are cut", default=None)
 _ARRAYS: Any = (jax.Array, np.ndarray, np.generic)
 
 
@@ -73,6 +77,16 @@ def run_reference(
     values = list(map(_entered, args, inputs))
     outs = _MeshInterpreter(mesh, rules or {}, observer or Observer()).body(program, values, everywhere)
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
+
+
+@contextlib.contextmanager
+def cut_loops(most: Callable[[], int] | None) -> Generator[None]:
+    """Ends loops under a condition after more than twice so many iterations: they may go on forever."""
+    token = _most_rounds.set(most)
+    try:
+        yield
+    finally:
+        _most_rounds.reset(token)
 
 
 def run_steps(
@@ -316,6 +330,10 @@ class _MeshInterpreter:
             new = self.within(eqn, "body", iteration, loop.body, [*step, *carry], going)
             carry = [self.merge(a, b, going, active) for a, b in zip(carry, new, strict=True)]
             iteration += 1
+            if iteration >= _LONG and (most := _most_rounds.get()) is not None:
+                with cut_loops(None):
+                    if iteration > _LONG + 2 * most():
+                        return carry
 
     def cond(self, eqn: Eqn, choice: Cond, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         index, inputs = choice.split(operands)

@@ -45,6 +45,7 @@ from jaxmesh.frontends.mlir.source import read
 from jaxmesh.jaxprs.compat import undisturbed
 from jaxmesh.jaxprs.program_cache import kept_programs
 from jaxmesh.runtime.progress import progress
+from jaxmesh.runtime.reference import cut_loops
 
 Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
@@ -189,7 +190,12 @@ def _diagnose_draws(
 
 
 def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference) -> Diagnosis:
-    with x64_for(texts.frontend, *texts.stages.values()):
+    @functools.cache
+    def most() -> int:
+        return run_program(texts.frontend, texts.compiler, reference.inputs, 0, inside=True).longest
+
+    # A loop of a wrong text may go on forever.
+    with x64_for(texts.frontend, *texts.stages.values()), cut_loops(most):
         try:
             declare(reference, texts.compiler)
             _check_numbers(reference)
@@ -234,17 +240,19 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     return None
 
 
-def _partitioned(texts: StageTexts, run: Track, inside: bool = False) -> EarlierText | str | None:
-    """Returns the partitioned program, if it is right, or why it is not read; with the values `inside` its loops."""
+def _partitioned(texts: StageTexts, run: Track, inside: bool = False, tests: bool = False) -> EarlierText | str | None:
+    """Returns the partitioned program, if it is right, or why it is not read; with the values `inside` its loops, and
+    their `tests`."""
     if REGION not in texts.compiler and len(run.stage.coordinates) > 1:
         # It is not partitioned.
         return None
     try:
-        found = run_program(texts.compiler, "", run.reference.inputs, 0, inside=inside)
+        found = run_program(texts.compiler, "", run.reference.inputs, 0, inside=inside, tests=tests)
     except JaxmeshError as error:
         return f"not read: {error}"
     made, wanted, scale = found.values, run.reference.values, run.pool.scale
-    rows = zip(found.outputs, run.reference.outputs, run.outputs, strict=True)
+    # This program has the results alone, without the tests of loops.
+    rows = zip(found.outputs, run.reference.outputs, run.outputs, strict=False)
     if any(v.array.dtype == np.uint64 or (inside and v.op in INSIDE) for v in made):
         # The stages have them as pairs, or what is within the operation.
         return None
@@ -260,11 +268,17 @@ def _inside(texts: StageTexts, run: Track, stages: Sequence[Track]) -> Culprit |
     """Returns the wrong operation of an iteration or a branch, if the text has any and is wrong there."""
     if not _opaque(run):
         return None
-    reference = run_program(texts.frontend, texts.compiler, run.reference.inputs, 0, inside=True)
-    followed, *known = (_written_out(r, reference) for r in (run, *stages[:1]))
-    if followed is run or followed.is_right:
+    # If all iterations are right, a loop goes round too often, or not often enough.
+    for tests in (False, True):
+        reference = run_program(texts.frontend, texts.compiler, run.reference.inputs, 0, inside=True, tests=tests)
+        followed, *known = (_written_out(r, reference) for r in (run, *stages[:1]))
+        if followed is run:
+            return None
+        if not followed.is_right:
+            break
+    else:
         return None
-    earlier = EarlierText.of_stage(known[0]) if known else _partitioned(texts, followed, inside=True)
+    earlier = EarlierText.of_stage(known[0]) if known else _partitioned(texts, followed, inside=True, tests=tests)
     if known and _opaque(known[0]) > _opaque(followed):
         # Its loops are too long to be written out, and their values are not known.
         earlier = None
@@ -277,8 +291,13 @@ def _opaque(run: Track) -> int:
 
 def _written_out(run: Track, reference: Reference) -> Track:
     """Returns the run of a stage whose loops are written out; the same run without loops."""
-    stage = written_out(run.stage, run.placed, reference.iterations)
-    return run if stage is None else track(stage, reference, Globals.of(reference), run.placed)
+    found = written_out(run.stage, run.placed, reference.rounds)
+    if found is None:
+        return run
+    stage, tests = found
+    results = [*reference.results, *[None] * len(tests)]
+    reference = replace(reference, outputs=[*reference.outputs, *tests], results=results)
+    return track(stage, reference, Globals.of(reference), run.placed)
 
 
 def _rounded(texts: StageTexts, run: Track, inside: bool, unit: float, seed: int) -> Reference:

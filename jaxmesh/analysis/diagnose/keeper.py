@@ -11,8 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.analysis.diagnose.in_numpy import perform
-from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
-from jaxmesh.analysis.diagnose.region import REGION, branch_of, keep_region, outer_operands, whole, write_out
+from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue, Rounds
+from jaxmesh.analysis.diagnose.region import (
+    REGION,
+    WrittenLoop,
+    branch_of,
+    keep_region,
+    outer_operands,
+    whole,
+    write_out,
+)
 from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.frontends.stablehlo import shardings
@@ -50,6 +58,7 @@ class Keeper:
       source: returns the user's source line of an operation.
       held: values to go on with in place of those that operations give, by number.
       inside: whether the values of loops and branches are kept, of each iteration.
+      tests: whether the values of the conditions of loops are kept, too.
       unit: the rounding unit by up to which results of arithmetic differ at random.
       random: draws these differences.
       numbers: by value of the module, its number.
@@ -61,6 +70,7 @@ class Keeper:
     source: Callable[[Any], str]
     held: Mapping[int, Array]
     inside: bool
+    tests: bool
     unit: float
     random: np.random.Generator
     numbers: dict[Any, int] = field(default_factory=dict[Any, int])
@@ -100,11 +110,14 @@ class Keeper:
     def _perform(self, op: Any, outermost: Any) -> None:
         """Performs an operation, which may be within a loop or a branch of the function."""
         if op.name == REGION:
+            written = list[list[WrittenLoop]]()
             if self.inside:
                 arrays = [self.importer.env[v].array for v in op.operands]
-                for depth, more in enumerate(write_out(op, arrays, self.reference.axes or {}), self.depth):
-                    self._counts(depth).extend(more)
+                written = write_out(op, arrays, self.reference.axes or {}, self.tests)
             keep_region(self.reference, self.importer, op, self.numbers, self.source)
+            for depth, loops in enumerate(written, self.depth):
+                self._rounds(depth).extend(Rounds(w.rounds, [self.numbers[v] for v in w.tests]) for w in loops)
+                self.reference.longest = max([self.reference.longest, *(w.most for w in loops)])
         elif self.inside and op.name == "stablehlo.while":
             self._loop(op, outermost)
         elif self.inside and op.name in ("stablehlo.case", "stablehlo.if"):
@@ -120,30 +133,34 @@ class Keeper:
 
     def _loop(self, op: Any, outermost: Any) -> None:
         condition, body = (r.blocks[0] for r in op.regions)
-        states, counts = list(op.operands), self._counts(self.depth)
-        at, count = len(counts), 0
-        counts.append(0)
+        states, rounds, count = list(op.operands), Rounds(), 0
+        self._rounds(self.depth).append(rounds)
         self.depth += 1
         kept = [(self.importer.env[v], self.numbers[v]) for v in states]
-        while self._goes_on(condition, kept):
+        while self._goes_on(condition, kept, rounds, outermost):
             results = self._block(body, kept, outermost)
             kept = [(self.importer.env[v], self.numbers[v]) for v in results]
             count += 1
         self.depth -= 1
-        counts[at] = count
+        rounds.count, self.reference.longest = count, max(self.reference.longest, count)
         self._set(op.results, kept)
 
-    def _counts(self, depth: int) -> list[int]:
+    def _rounds(self, depth: int) -> list[Rounds]:
         """Returns how often the loops within so many others go round."""
-        counts = self.reference.iterations
-        counts += [list[int]() for _ in range(len(counts), depth + 1)]
-        return counts[depth]
+        known = self.reference.rounds
+        known += [list[Rounds]() for _ in range(len(known), depth + 1)]
+        return known[depth]
 
-    def _goes_on(self, block: Any, states: Sequence[tuple[Any, int]]) -> bool:
+    def _goes_on(self, block: Any, states: Sequence[tuple[Any, int]], rounds: Rounds, outermost: Any) -> bool:
         self._set(block.arguments, states)
         *body, end = [o.operation for o in block.operations]
         for op in body:
-            _import(self.importer, op)
+            if self.tests:
+                self._perform(op, outermost)
+            else:
+                _import(self.importer, op)
+        if self.tests:
+            rounds.tests.append(self.numbers[end.operands[0]])
         return bool(np.asarray(self.importer.env[end.operands[0]].array))
 
     def _block(self, block: Any, states: Sequence[tuple[Any, int]], outermost: Any) -> list[Any]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from jaxmesh.analysis.diagnose.reference_value import Rounds
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.stage import StageProgram
-from jaxmesh.dialects.program import Op, Value
+from jaxmesh.dialects.program import Op, Port, Value
 from jaxmesh.frontends.mlir.control_flow import CONTROL_FLOW
+from jaxmesh.frontends.mlir.module import BoundaryAttributes
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
 
 MOST = 4000
@@ -23,39 +25,44 @@ def is_opaque(op: Op) -> bool:
     return op.name in CONTROL_FLOW
 
 
-def written_out(stage: StageProgram, placed: Sequence[Any], counts: Sequence[Sequence[int]]) -> StageProgram | None:
+def written_out(
+    stage: StageProgram, placed: Sequence[Any], rounds: Sequence[Sequence[Rounds]]
+) -> tuple[StageProgram, list[int]] | None:
     """Returns a stage with the iterations of each loop, and the branches that are taken; None if it has neither.
+
+    If the tests of loops are known, they are further results; their numbers are returned.
 
     Args:
       stage: the stage.
       placed: its arguments.
-      counts: by depth within other loops and branches, how often each loop of the program goes round, in order.
+      rounds: by depth within other loops and branches, how often each loop of the program goes round, in order.
     """
-    written = stage
+    written, tests = stage, list[int]()
     for depth in range(_DEEPEST):
-        outer, known = written, list(counts[depth]) if depth < len(counts) else []
+        outer, known = written, list(rounds[depth]) if depth < len(rounds) else []
         number = 0
         for op in outer.text.program.ops:
             size, number = len(written.text.program.ops), number + 1
             if is_opaque(op):
-                count = known.pop(0) if op.name != "ttcore.case" and known else None
-                inner = _one(written, outer, placed, number - 1, count)
+                found = known.pop(0) if op.name != "ttcore.case" and known else Rounds()
+                inner = _one(written, outer, placed, number - 1, found)
                 if inner is None and depth:
                     # The counts of its loops would be taken for the counts of other loops.
-                    return outer
+                    return outer, tests[: len(outer.text.program.results) - len(stage.text.program.results)]
                 written = inner or written
+                tests += found.tests if len(written.text.results) > len(stage.text.results) + len(tests) else []
                 number += len(written.text.program.ops) - size
         if written is outer:
             break
-    return None if written is stage else written
+    return None if written is stage else (written, tests)
 
 
 def _one(
-    stage: StageProgram, known: StageProgram, placed: Sequence[Any], number: int, count: int | None
+    stage: StageProgram, known: StageProgram, placed: Sequence[Any], number: int, rounds: Rounds
 ) -> StageProgram | None:
     """Returns a stage with one operation written out; None if devices take different branches, or it is too long.
 
-    `known` is the stage with the values that say which branches are taken; `count` is None for a branch.
+    `known` is the stage with the values that say which branches are taken.
     """
     op = stage.text.program.ops[number]
     functions: Sequence[Any] = op.attributes[FUNCTIONS]
@@ -67,11 +74,12 @@ def _one(
         if others:
             return None
         chosen = functions[index if 0 <= index < len(functions) else -1]
-        return writer.written(chosen, read[1:], [], 1, range(len(op.results)))
-    states = int(op.attributes["state_count"])
-    if not count or count * len(functions[0].program.ops) + len(stage.text.program.ops) > MOST:
+        return writer.written([chosen], read[1:], [], 1, range(len(op.results)))
+    states, count = int(op.attributes["state_count"]), rounds.count
+    if count is None or count * len(functions[0].program.ops) + len(stage.text.program.ops) > MOST:
         return None
-    return writer.written(functions[0], read[:states], read[states:], count, op.attributes["output_indices"])
+    called = functions if rounds.tests else functions[:1]
+    return writer.written(called, read[:states], read[states:], count, op.attributes["output_indices"])
 
 
 class _Unrolled:
@@ -84,13 +92,21 @@ class _Unrolled:
         self.lines, self.names = list(self.text.lines[:number]), list(self.text.names[:number])
 
     def written(
-        self, function: Any, states: Sequence[Value], fixed: Sequence[Value], count: int, outputs: Sequence[int]
+        self,
+        functions: Sequence[Any],
+        states: Sequence[Value],
+        fixed: Sequence[Value],
+        count: int,
+        outputs: Sequence[int],
     ) -> StageProgram:
-        """Returns the stage with a function performed so many times, each for the results of the time before."""
+        """Returns the stage with a function performed so many times, each for the results of the time before; the
+        results of a second one, before each time and at last, are further results."""
+        tests = list[Value]()
         iterations, outer = dict(self.stage.iterations), self.stage.iterations.get(self.number, ())
-        for iteration in range(count):
+        for iteration in range(count + len(functions[1:])):
             first = len(self.program.ops)
-            states = self._once(function, [*states, *fixed])
+            tests += [v for f in functions[1:] for v in self._once(f, [*states, *fixed])]
+            states = self._once(functions[0], [*states, *fixed]) if iteration < count else states
             own = (*outer, iteration) if count > 1 else outer
             iterations.update((n, own) for n in range(first, len(self.program.ops)) if own)
         op, rest = self.text.program.ops[self.number], slice(self.number + 1, None)
@@ -103,8 +119,10 @@ class _Unrolled:
         iterations.update((n + shift, k) for n, k in self.stage.iterations.items() if n > self.number)
         self.program.ops += after
         self.program.results = [replace(p, value=names.get(p.value, p.value)) for p in self.program.results]
+        self.program.results += [Port(v, False) for v in tests]
         lines, labels = [*self.lines, *self.text.lines[rest]], [*self.names, *self.text.names[rest]]
-        text = replace(self.text, program=self.program, lines=lines, names=labels)
+        results = (*self.text.results, *(BoundaryAttributes(None, None),) * len(tests))
+        text = replace(self.text, program=self.program, lines=lines, names=labels, results=results)
         return replace(self.stage, text=text, iterations=iterations)
 
     def _once(self, function: Any, operands: Sequence[Value]) -> list[Value]:

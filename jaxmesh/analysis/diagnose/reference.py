@@ -52,6 +52,7 @@ def run_program(
     held: Mapping[int, Array] | None = None,
     *,
     inside: bool = False,
+    tests: bool = False,
     unit: float = 0.0,
 ) -> Reference:
     """Runs a program as `run_draws` does, for given arguments.
@@ -63,11 +64,12 @@ def run_program(
       seed: the seed of what differs at random.
       held: values to go on with in place of those that operations give, by number.
       inside: whether the values of loops and branches are kept, of each iteration.
+      tests: whether the values of the conditions of loops are kept, too.
       unit: a rounding unit; each result of arithmetic differs at random by up to that, as `seed` says.
     """
     with x64_for(text), progress("unsharded run"):
         program = _GlobalProgram.of(text, compiled)
-        return program.run(_checked(args, program.types), held, inside, unit, seed)
+        return program.run(_checked(args, program.types), held, inside, tests, unit, seed)
 
 
 def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
@@ -152,16 +154,17 @@ class _GlobalProgram:
         inputs: Iterable[Any],
         held: Mapping[int, Array] | None = None,
         inside: bool = False,
+        tests: bool = False,
         unit: float = 0.0,
         seed: int = 0,
     ) -> Reference:
         """Runs the program with arguments; the others are as in `run_program`."""
-        reference, module = replace(self.blank, values=[], outputs=[], iterations=[]), self.blank.module
+        reference, module = replace(self.blank, values=[], outputs=[], rounds=[], longest=0), self.blank.module
         with module.context, _ir.Location.unknown(module.context):
             importer = Importer({}, Decisions(TextSources(self.offset)))
             _check_fits(importer, reference.block, reference.axes or {})
             random = np.random.default_rng(seed)
-            Keeper(reference, importer, self._source, held or {}, inside, unit, random).run(inputs)
+            Keeper(reference, importer, self._source, held or {}, inside, tests, unit, random).run(inputs)
         return reference
 
     def _source(self, op: Any) -> str:

@@ -48,6 +48,15 @@ class ReferenceValue:
 
 
 @dataclass(slots=True)
+class Rounds:
+    """How often a loop goes round, None if it stays one operation; if asked, the numbers of the values that say before
+    each iteration, and at last, if it goes on."""
+
+    count: int | None = None
+    tests: list[int] = field(default_factory=list[int])
+
+
+@dataclass(slots=True)
 class Reference:
     """The unsharded run of a program.
 
@@ -62,8 +71,9 @@ class Reference:
       block: the block of its operations.
       asked: the shardings of arguments and of results that the program fixes; None where it leaves a dim open.
       otherwise: one sentence for each argument and result that the partitioned program lays out in another way.
-      iterations: by depth within other loops and branches, how often each loop goes round, if the values of loops are
+      rounds: by depth within other loops and branches, how often each loop goes round, if the values of loops are
         kept.
+      longest: the most iterations of a loop, if they are known.
       unexercised: what no drawn arguments have exercised, as text.
     """
 
@@ -77,7 +87,8 @@ class Reference:
     block: Any = None
     asked: Sequence[Sequence[Sharding | None]] = ((), ())
     otherwise: list[str] = field(default_factory=list[str])
-    iterations: list[list[int]] = field(default_factory=list[list[int]])
+    rounds: list[list[Rounds]] = field(default_factory=list[list[Rounds]])
+    longest: int = 0
     unexercised: list[str] = field(default_factory=list[str])
 
     @property

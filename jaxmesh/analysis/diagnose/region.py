@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,46 +67,59 @@ def branch_of(op: Any, index: int) -> int:
     return 1 - index if op.name == "stablehlo.if" else index if 0 <= index <= last else last
 
 
-def write_out(region: Any, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[list[int]]:
+class WrittenLoop(NamedTuple):
+    """A loop of a region: its iterations, None if it stays; the most of a device; and whether it goes on, each time."""
+
+    rounds: int | None
+    most: int
+    tests: list[Any]
+
+
+def write_out(region: Any, arrays: Sequence[Any], sizes: Mapping[str, int], tests: bool) -> list[list[WrittenLoop]]:
     """Replaces the loops and branches of a region, and those within them, by what its devices perform.
 
-    Returns by depth how often each loop goes round, and 0 for a loop that stays: its iterations are too many, or the
-    devices go round differently often, as a branch stays if they take different ones.
+    Returns the loops by depth, with their `tests` if asked. A loop stays whose iterations are too many, or that devices
+    go round differently often; a branch stays of which they take different ways.
     """
-    counts = list[list[int]]()
+    rounds = list[list[WrittenLoop]]()
     for _ in range(_DEEPEST):
         inner = [o.operation for o in region.regions[0].blocks[0].operations if o.operation.name in INSIDE]
+        rounds.append([])
         taken = _taken(region, inner, arrays, sizes) if inner else []
-        if not any(n is not None for n in taken):
+        for op, (number, most) in zip(inner, taken, strict=True):
+            if op.name == _LOOP:
+                found = [] if number is None else _replace(op, number, tests)
+                rounds[-1].append(WrittenLoop(number, most, found))
+            elif number is not None:
+                _put(op, _performed(op.regions[number].blocks[0], [], _ir.InsertionPoint(op)))
+        if not any(n is not None for n, _ in taken):
             break
-        counts.append([n or 0 for op, n in zip(inner, taken, strict=True) if op.name == _LOOP])
-        for op, number in zip(inner, taken, strict=True):
-            if number is not None:
-                is_loop = op.name == _LOOP
-                _replace(op, op.regions[1 if is_loop else number].blocks[0], number if is_loop else 1)
-    return counts
+    return rounds
 
 
-def _taken(region: Any, inner: Sequence[Any], arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[int | None]:
-    """Returns of each loop how often it goes round, of each branch the number of its region; None if it stays."""
+def _taken(
+    region: Any, inner: Sequence[Any], arrays: Sequence[Any], sizes: Mapping[str, int]
+) -> list[tuple[int | None, int]]:
+    """Returns of each loop how often it goes round, of each branch the number of its region, None if it stays; and the
+    greatest number of a device."""
     loops = [_counting(op) if op.name == _LOOP else None for op in inner]
     read = [op.operands[0] if loop is None else loop.results[-1] for op, loop in zip(inner, loops, strict=True)]
     manual = tuple(axis_names(str(region.attributes["manual_axes"])))
     found = _run_region(region, arrays, sizes, read, manual)[len(region.results) :]
-    taken = list[int | None]()
+    taken = list[tuple[int | None, int]]()
     for op, loop, x in zip(inner, loops, found, strict=True):
         number, *others = {int(n) for n in x.flat}
         if loop is None:
-            taken.append(None if others else branch_of(op, number))
+            taken.append((None if others else branch_of(op, number), number))
         else:
             loop.erase()
             is_long = number * len(op.regions[1].blocks[0].operations) > _MOST
-            taken.append(None if others or is_long or not number else number)
+            taken.append((None if others or is_long else number, max(number, *others, 0)))
     return taken
 
 
 def _counting(loop: Any) -> Any:
-    """Returns a loop before another one that goes round as often; its last result says how often."""
+    """Creates a copy of a loop before the loop, with one more result: how often the loop goes round."""
     scalar = _ir.RankedTensorType.get((), _ir.IntegerType.get_signless(32))
     with _ir.InsertionPoint(loop):
         zero, one = (_hlo.constant(_ir.DenseElementsAttr.get(np.int32(n))) for n in (0, 1))
@@ -121,18 +134,25 @@ def _counting(loop: Any) -> Any:
     return made
 
 
-def _replace(op: Any, block: Any, count: int) -> None:
-    """Replaces an operation by what a block performs so many times, each for the results of the time before."""
-    states = list(op.operands)
-    for _ in range(count):
-        states = _performed(block, states if block.arguments else [], ir.InsertionPoint(op))
-    for result, state in zip(op.results, states, strict=True):
-        result.replace_all_uses_with(state)
+def _replace(loop: Any, count: int, tests: bool) -> list[Any]:
+    """Replaces a loop by so many iterations; with `tests`, returns whether it goes on, each time."""
+    condition, body = (r.blocks[0] for r in loop.regions)
+    point, states, found = _ir.InsertionPoint(loop), list(loop.operands), list[Any]()
+    for iteration in range(count + 1):
+        found += _performed(condition, states, point) if tests else []
+        states = _performed(body, states, point) if iteration < count else states
+    _put(loop, states)
+    return found
+
+
+def _put(op: Any, values: Sequence[Any]) -> None:
+    for result, value in zip(op.results, values, strict=True):
+        result.replace_all_uses_with(value)
     op.erase()
 
 
 def _performed(block: Any, states: Sequence[Any], point: Any) -> list[Any]:
-    """Clones the operations of a block for its arguments; returns what stands for its results."""
+    """Copies the operations of a block for its arguments; returns what stands for its results."""
     *ops, end = [o.operation for o in block.operations]
     names: dict[Any, Any] = dict(zip(block.arguments, states, strict=True))
     for op in ops:

@@ -181,7 +181,7 @@ class _Otherwise:
         is_idle, ops = self.prover.is_idle(op), self.prover.track.stage.text.program.ops
         later = self.prover.proposals.alike(number)[1:]
         lacked = self.missing.by_origin(number, op, self.kinds) if is_idle or number in self.lacking else {}
-        # The text may have the value of an operation that is left out elsewhere, too, or one of another iteration.
+        # The text may have the value of an operation that is left out elsewhere, too, or a value of another iteration.
         known = self.known.by_origin(number, op, self.kinds) if later or is_idle else {}
         alike = [rows for origin, rows in known.items() if origin in lacked and origin is not None]
         for rows in alike if later else [*lacked.values(), *known.values()]:

@@ -175,10 +175,13 @@ def branched(x: Any) -> Any:
             r"(?<=%11\) <\{cluster_axis = 0 : ui32, reduce_type = #ttcore\.)reduce_type<sum>",
             "reduce_type<max>",
         ),
+        (until_small, r"(?<=fill_value = )1\.0+e-01", "5.0"),
+        # It has no end.
+        pytest.param(until_small, "ttir.gt", "ttir.lt", marks=pytest.mark.slow),
         (branched, "ttir.exp", "ttir.tanh"),
         (branched, "ttir.neg", "ttir.abs"),
     ],
-    ids=["function", "reduction", "branch", "branch of a branch"],
+    ids=["function", "reduction", "number of a test", "test", "branch", "branch of a branch"],
 )
 def test_an_error_in_what_devices_see_is_named(function: Any, old: str, new: str) -> None:
     """Only the run says how often the loop goes round, and which branches are taken."""
