@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.diagnose.integer_uses import IntegerUses, Need, indexed
+from jaxmesh.analysis.diagnose.integer_uses import FEW, IntegerUses, Need, indexed
 from jaxmesh.analysis.diagnose.reference_value import ReferenceValue, is_entered
 from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
@@ -77,7 +77,9 @@ class Draws:
         whole = (i for i, t in enumerate(types) if jnp.issubdtype(t.dtype, jnp.integer))
         self._largest = max(whole, key=lambda i: math.prod(types[i].shape), default=0)
         needs = self._uses.needs
-        self._has_single = any(n.spans and math.prod(types[i].shape) < 2 for i, n in needs.items())
+        # Few integers that index are both ends in one draw, and one integer in two.
+        sizes = [math.prod(types[i].shape) for i, n in needs.items() if n.spans]
+        self._draws = max((3 if size < 2 else 2 for size in sizes if size <= FEW), default=1)
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
@@ -121,7 +123,7 @@ class Draws:
     def needs_draw(self, draw: int) -> bool:
         """Returns True if another draw is to be taken: a choice went one way only, or an index was at no end."""
         is_open = any(draw < 2 or way not in (*_ONCE, *_OF_NUMBERS) for _, way in self.missing)
-        return draw < MOST_DRAWS and (draw == 0 or is_open or (self._has_single and draw < 3))
+        return draw < MOST_DRAWS and (draw == 0 or is_open or draw < self._draws)
 
     # --- what a run says ----------------------------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class Draws:
             self._more = {i: math.copysign(_bounded(abs(f) ** (1 - 2 * draw)), f) for i, f in hints}
         elif self.missing:
             self._more = {i: 2.0 ** int(rng.integers(-3, 4)) for i in range(len(self._types))}
-        return draw == 0 or len(self._taken) > known or (self._has_single and draw < 3)
+        return draw == 0 or len(self._taken) > known or draw < self._draws
 
     def _ways(
         self, value: ReferenceValue, values: Sequence[ReferenceValue], varies: set[int]

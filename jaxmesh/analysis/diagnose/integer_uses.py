@@ -19,7 +19,9 @@ Span = tuple[int, int]
 """The lowest and the highest of some integers."""
 _SAME = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "optimization_barrier", "copy")
 _JOINED = ("concatenate", "select", "maximum", "minimum", "clamp", "dynamic_slice", "gather", "pad")
-_FEW = 2
+FEW = 3
+"""The most integers of an argument that are its ends in one draw, and others in another one."""
+_APART = 2
 """How far apart integers are that are compared with each other."""
 _DEVICES = 1 << 15
 """More than the devices of any mesh."""
@@ -79,8 +81,8 @@ class Need:
     def drawn(
         self, rng: np.random.Generator, shape: tuple[int, ...], info: Any, draw: int, bottom: int, reach: int
     ) -> np.ndarray[Any, Any]:
-        """Returns integers where they are needed, else from `bottom` and below `reach`, both ends among them; of one
-        integer, later draws take the ends.
+        """Returns integers where they are needed, else from `bottom` and below `reach`, both ends among them; of few
+        integers in the first draw, of one integer in later ones.
 
         Some elements are special, and some count from the end, where the program takes them.
         """
@@ -98,7 +100,7 @@ class Need:
         if size < 2:
             inner = rng.integers(low + (high - low > 1), high + (high - low < 2), shape)
             return np.full(shape, ends[(draw - 1) % len(ends)]) if draw else inner
-        values = rng.integers(low, min(high, low + _FEW) + 1 if self.few else high + 1, size)
+        values = rng.integers(low, min(high, low + _APART) + 1 if self.few else high + 1, size)
         if draw == 1 and self.special and not self.spans:
             # Sums of them may have to be as small as what they are compared with.
             values = np.clip(rng.choice(special, size) + rng.integers(-1, 2, size), info.min, info.max)
@@ -108,7 +110,8 @@ class Need:
         # Each number takes other elements, if the array has enough.
         free = itertools.cycle(rng.permutation(size).tolist())
         often = [(n, max(1, size // 16)) for n in special if size > 3]
-        counts = [(low, 1), (values[-1] if self.few else high, 1), *often]
+        both = [(low, 1), (values[-1] if self.few else high, 1)]
+        counts = [*(both if not draw or size > FEW else ()), *often]
         for number, count in counts:
             values[[next(free) for _ in range(count)]] = number
         return values.reshape(shape)
