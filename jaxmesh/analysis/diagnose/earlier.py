@@ -119,8 +119,9 @@ class EarlierText:
         """Returns the same by where the values are made."""
         (value, *more) = op.results
         shape, dtype, found = kinds[value].shape, kinds[value].dtype, defaultdict[Hashable, list[Proposal]](list)
+        is_made = not any(kinds[v].kind == "tensor" for v in op.used)
         for _, held in () if more else self._by_size.get(math.prod(shape), ()):
-            if op.used == () and not held.is_number:
+            if is_made and not held.is_number:
                 continue
             with np.errstate(invalid="ignore"):
                 right = {id(x): x.reshape(shape).astype(dtype) for x in held.copies.values()}

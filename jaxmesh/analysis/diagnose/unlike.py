@@ -126,6 +126,7 @@ class _Otherwise:
       lacking: the operations whose results the right text lacks.
       rows: these, those before them, and those that pass an operand on.
       performed: the operations of few numbers that the right text has, too.
+      feeding: the operations before the first ones whose results the right text lacks.
     """
 
     prover: EarlierProver
@@ -134,6 +135,7 @@ class _Otherwise:
     lacking: Mapping[int, Op]
     rows: Sequence[tuple[int, Op]]
     performed: frozenset[int]
+    feeding: frozenset[int]
 
     @classmethod
     def of(cls, prover: EarlierProver, earlier: EarlierText) -> _Otherwise:
@@ -145,7 +147,10 @@ class _Otherwise:
         first = min(lacking, default=0)
         # The nearest ones first: the search ends after so many runs.
         rows = sorted((passing | prover.before(lacking) | lacking).items(), key=lambda row: abs(row[0] - first))
-        return cls(prover, known, known.without(prover.track, replay), lacking, rows, known.performs(live, replay))
+        made = {v for op in lacking.values() for v in op.results}
+        feeding = prover.before({n: op for n, op in lacking.items() if made.isdisjoint(op.used)})
+        missing, performed = known.without(prover.track, replay), known.performs(live, replay)
+        return cls(prover, known, missing, lacking, rows, performed, frozenset(feeding))
 
     @property
     def kinds(self) -> Sequence[Type]:
@@ -166,7 +171,7 @@ class _Otherwise:
 
     def constants(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the numbers of the right text in the place of a number."""
-        pool = self.known if number in self.lacking else self.missing
+        pool = self.known if number in self.lacking or number in self.feeding else self.missing
         rows = () if self.prover.track.operands(op) else pool.in_place(number, op, self.kinds)
         return (self.prover.changes.constant(self.prover.proposals.everywhere(p)) for p in rows)
 
