@@ -36,7 +36,14 @@ class EarlierProver(Prover):
             return None
         change = self._likeliest(found, tried.lacking)
         if not change.words:
-            return self._settled(change.proposal, tried)
+            # What the right text has may be made of a movement that it lacks.
+            made = change.proposal
+            row = made.number, made.op
+            before = self.before(dict([*self.feeding([row]), row]))
+            moved = self.fixers(list(before.items()), None, tried.movements)
+            if len(moved) != 1:
+                return self._settled(made, tried)
+            (change,) = moved.values()
         before = self.doubtful(change.proposal.op) if change.words == OTHER else []
         if any(number in tried.lacking for number, _ in before):
             # With other operands it would be right, but what is before it would not be.
@@ -162,6 +169,10 @@ class _Otherwise:
         for change in self.prover.changes.of(number, op, every=True) if self.prover.track.operands(op) else ():
             if change.words != words and not self.prover.is_counted(number, change):
                 yield change
+
+    def movements(self, number: int, op: Op) -> Iterator[Correction]:
+        """Yields the changes of a movement to another one of its kind."""
+        return (c for c in self.changes(number, op) if c.is_own) if is_movement(op) else iter(())
 
     def likely(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the changes of an operation to what the right text has."""
