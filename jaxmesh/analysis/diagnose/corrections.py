@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,9 @@ class Correction:
         return not self.words.startswith(("dropped", LEFT_OUT, OTHER))
 
 
+Test = Callable[[Copies], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class Corrections:
     """The changes of the operations of a stage.
@@ -80,17 +83,20 @@ class Corrections:
     replay: Replay
     proposals: Proposals
 
-    def of(self, number: int, op: Op, *, alone: bool = False, every: bool = False) -> Iterator[Correction]:
-        """Yields the changes of an operation; `alone`, none of its neighbours; with `every`, unlikely ones, too."""
+    def of(
+        self, number: int, op: Op, *, alone: bool = False, every: bool = False, wanted: Test | None = None
+    ) -> Iterator[Correction]:
+        """Yields the changes of an operation with a `wanted` result; `alone`, none of its neighbours; with `every`,
+        unlikely ones, too."""
+        found = self._of(number, op, alone, every, wanted)
+        return found if wanted is None else (c for c in found if wanted(c.proposal.right))
+
+    def _of(self, number: int, op: Op, alone: bool, every: bool, wanted: Test | None) -> Iterator[Correction]:
         yield from map(self.constant, () if self.track.operands(op) else self.proposals.constants(number, op))
         yield from self._left_out(number, op, every)
-        yield from self._reduced(number, op)
-        yield from self._exchanged(number, op)
-        yield from self._joined(number, op)
-        yield from self._cut(number, op)
-        yield from self._placed(number, op)
-        yield from self._whole(number, op)
-        yield from self._repaired(number, op, () if alone else self._others(number, op))
+        for changes in (self._reduced, self._exchanged, self._joined, self._cut, self._placed, self._whole):
+            yield from changes(number, op)
+        yield from self._repaired(number, op, () if alone else self._others(number, op), wanted)
         yield from self._activated(number, op)
         if not alone:
             yield from self.missing(number, op, every)
@@ -301,13 +307,15 @@ class Corrections:
 
     # --- other operations ---------------------------------------------------------------------------------------------
 
-    def _repaired(self, number: int, op: Op, others: Sequence[tuple[Op, str]]) -> Iterator[Correction]:
+    def _repaired(
+        self, number: int, op: Op, others: Sequence[tuple[Op, str]], wanted: Test | None
+    ) -> Iterator[Correction]:
         """Yields the results of an operation with one change; in a loop, of all its iterations."""
         types, mesh = self.track.stage.text.program.types, self.track.stage.mesh
         read = [types[v] for v in self.track.operands(op)]
         own = repairs(op, read, self._shape(op), mesh, self.proposals.numbers(number))
         for repaired, what in sorted((*own, *others), key=lambda row: row[1] != UNREAD):
-            found = self._performed(number, op, repaired)
+            found = self._performed(number, op, repaired, wanted)
             if found is not None:
                 words = what if what in (OTHER, UNREAD) else f"with {what} it is right"
                 begin = "slice of other elements: " if "begins" in what else ""
@@ -337,15 +345,19 @@ class Corrections:
                 words = "with its operands in another order it is right"
                 yield from () if found is None else (Correction(self._value(number, op, found[0]), words),)
 
-    def _performed(self, number: int, op: Op, repaired: Op, *, left_out: bool = False) -> dict[Value, Copies] | None:
+    def _performed(
+        self, number: int, op: Op, repaired: Op, wanted: Test | None = None, *, left_out: bool = False
+    ) -> dict[Value, Copies] | None:
         """Returns the results of a repaired operation, or its first operand if it is left out, in a loop of all
-        iterations; None if it is impossible."""
+        iterations; None if it is impossible, or the first one is not wanted."""
         stage, right, types = self.track.stage, dict[Value, Copies](), self.track.stage.text.program.types
         every, ops = self.proposals.alike(number), stage.text.program.ops
         for at, n in enumerate(every):
             own = ops[n]
             operands = tuple(
-                own.operands[op.operands.index(v)] if v in op.operands else self._in_iteration(v, at, len(every))
+                own.operands[op.operands.index(v)]
+                if v in op.operands
+                else self.proposals.in_iteration(v, at, len(every))
                 for v in repaired.operands
             )
             read = replace(repaired, operands=operands, results=own.results)
@@ -357,16 +369,10 @@ class Corrections:
                 (x[min(x)].shape, x[min(x)].dtype) != (t.shape, t.dtype) for x, t in zip(found, kinds, strict=True)
             ):
                 return None
+            if wanted is not None and not right and len(every) > 1 and not wanted(found[0]):
+                return None
             right.update(zip(own.results, found, strict=True))
         return right
-
-    def _in_iteration(self, value: Value | None, at: int, count: int) -> Value | None:
-        """Returns the value in the place of another one, in an iteration of the loop of an operation."""
-        made = None if value is None else self.track.producers.get(value)
-        every = [] if made is None else self.proposals.alike(made[0])
-        if value is None or made is None or len(every) != count:
-            return value
-        return self.track.stage.text.program.ops[every[at]].results[made[1].results.index(value)]
 
     def _others(self, number: int, op: Op) -> list[tuple[Op, str]]:
         """Returns an operation of other operands of the same types; what nothing reads comes first, then what the

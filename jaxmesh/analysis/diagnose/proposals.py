@@ -120,6 +120,14 @@ class Proposals:
             return [number]
         return [n for n in stage.iterations if lines[n] == lines[number] and ops[n].name == ops[number].name]
 
+    def in_iteration(self, value: Value | None, at: int, count: int) -> Value | None:
+        """Returns the value in the place of another one, in an iteration of a loop that goes round so often."""
+        made = None if value is None else self.track.producers.get(value)
+        every = [] if made is None else self.alike(made[0])
+        if value is None or made is None or len(every) != count:
+            return value
+        return self.track.stage.text.program.ops[every[at]].results[made[1].results.index(value)]
+
     def _together(self, iterations: Iterable[Iterator[Proposal]]) -> Iterator[Proposal]:
         """Yields the proposals for all iterations as one, named by the first iteration that differs."""
         for row in zip(*iterations, strict=False):

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction
+from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction, Test
 from jaxmesh.analysis.diagnose.earlier import EarlierText, HeldBefore, passes_on
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement
 from jaxmesh.analysis.diagnose.proof import Prover
@@ -36,7 +36,7 @@ class EarlierProver(Prover):
             return None
         change = self._likeliest(found, tried.lacking)
         if not change.words:
-            # What the right text has may be made of a movement that it lacks.
+            # A movement before may be the wrong one, whose right result the right text lacks, too.
             made = change.proposal
             row = made.number, made.op
             before = self.before(dict([*self.feeding([row]), row]))
@@ -164,20 +164,21 @@ class _Otherwise:
         """The types of the values of the text."""
         return self.prover.track.stage.text.program.types
 
-    def changes(self, number: int, op: Op, words: str = OTHER) -> Iterator[Correction]:
+    def changes(self, number: int, op: Op, words: str = OTHER, wanted: Test | None = None) -> Iterator[Correction]:
         """Yields the changes of an operation, but those with some words and to a kind that the program has as often."""
-        for change in self.prover.changes.of(number, op, every=True) if self.prover.track.operands(op) else ():
+        made = self.prover.changes.of(number, op, every=True, wanted=wanted)
+        for change in made if self.prover.track.operands(op) else ():
             if change.words != words and not self.prover.is_counted(number, change):
                 yield change
 
     def movements(self, number: int, op: Op) -> Iterator[Correction]:
-        """Yields the changes of a movement to another one of its kind."""
+        """Yields the changes of a movement to another movement of its kind."""
         return (c for c in self.changes(number, op) if c.is_own) if is_movement(op) else iter(())
 
     def likely(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the changes of an operation to what the right text has."""
         if self.prover.track.operands(op):
-            return (c for c in self.changes(number, op) if self.known.has(c.proposal.right))
+            return self.changes(number, op, wanted=self.known.has)
         return self.constants(number, op) if number in self.lacking else iter(())
 
     def constants(self, number: int, op: Op) -> Iterator[Correction]:
@@ -210,5 +211,9 @@ class _Otherwise:
     def others(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the changes of an operation to what the right text has, also of its operands, and of any number."""
         is_number = not self.prover.track.operands(op)
-        every = self.prover.changes.of(number, op, alone=True) if is_number else self.changes(number, op, "")
-        return (c for c in every if self.known.has(c.proposal.right))
+        known = self.known.has
+        return (
+            self.prover.changes.of(number, op, alone=True, wanted=known)
+            if is_number
+            else self.changes(number, op, "", known)
+        )

@@ -12,6 +12,7 @@ import pytest
 from jax import lax
 
 import jaxmesh as jm
+from jaxmesh.analysis.diagnose.integer_uses import Need
 from jaxmesh.analysis.diagnose.reference import Reference, run_draws
 
 X, V = jnp.ones((8, 16)), jnp.ones(16)
@@ -258,3 +259,15 @@ def test_sums_of_integers_equal_the_numbers_that_they_are_compared_with() -> Non
     assert not runs[-1].unexercised
     runs = draws(lambda cells: (cells * 0 + 1 == 2).sum(), jnp.zeros((4, 4), jnp.int32))
     assert [line.split(" (")[0] for line in runs[-1].unexercised] == ["stablehlo.compare never gave a true value"]
+
+
+def test_few_integers_are_the_ends_in_one_draw_and_others_in_another() -> None:
+    """A length of 0 makes a row NaN, so that the other length alone says something."""
+
+    def drawn(size: int, draw: int) -> set[int]:
+        made = Need(spans=[(0, 11)]).drawn(np.random.default_rng(draw), (size,), jnp.iinfo(np.int32), draw, 0, 12)
+        return set(made.tolist())
+
+    assert drawn(2, 0) == {0, 11}
+    assert drawn(2, 1) != {0, 11}
+    assert all({0, 11} <= drawn(9, draw) for draw in range(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -78,10 +79,28 @@ def looped_in_one_step(x: Any) -> Any:
 
 def test_only_what_depends_on_no_argument_is_proposed_for_a_number() -> None:
     rows = [HeldBefore({(0,): np.full(3, float(n), np.float32)}, n == 2) for n in range(4)]
-    kinds = [Type((3,), np.dtype(np.float32))] * 2
+    kind = Type((3,), np.dtype(np.float32))
     number, negation = Op("ttir.full", (), (0,)), Op("ttir.neg", (0,), (1,))
-    found = [list(EarlierText(rows).in_place(0, op, kinds)) for op in (number, negation)]
-    assert [[p.right[0,][0] for p in made] for made in found] == [[2], [0, 1, 2, 3]]
+    # It reads the device alone.
+    on_device = Op("ttnn.full", (2,), (0,))
+    found = [
+        list(EarlierText(rows).in_place(0, op, [kind, kind, replace(kind, kind="device")]))
+        for op in (number, on_device, negation)
+    ]
+    assert [[p.right[0,][0] for p in made] for made in found] == [[2], [2], [0, 1, 2, 3]]
+
+
+def test_a_number_is_named_that_the_right_text_has_elsewhere() -> None:
+    def function(x: Any, rows: Any) -> Any:
+        return jnp.where(rows + 2 > 20, x, jnp.tanh(x)) + (rows * 3 + rows // 2) + x * 3.0
+
+    program = jm.jit(function, mesh=jm.make_mesh((1, 1)))
+    x = np.linspace(0.1, 2, 64, dtype=np.float32).reshape(8, 8)
+    rows = np.arange(64, dtype=np.int32).reshape(8, 8)
+    wrong, line = changed(program.lower(x, rows).as_text(), r"fill_value = 3 : ", "fill_value = 2 : ")
+    texts = {"shlo_frontend": stablehlo(function, x, rows), "ttir": program.trace(x, rows).as_text(), "ttnn": wrong}
+    found = jm.diagnose(texts)
+    assert (found.verdict, found.line, found.cause) == ("wrong", line, "with 3 in its place it is right"), str(found)
 
 
 def test_a_number_in_a_loop_is_named() -> None:
