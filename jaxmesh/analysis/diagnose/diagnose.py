@@ -227,12 +227,14 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     earlier = None if run.is_right else EarlierText.of_stage(stages[0]) if stages else _partitioned(texts, run)
     known, said = (None, {"shlo_compiler": earlier}) if isinstance(earlier, str) else (earlier, dict[str, str]())
     while not run.is_right:
-        culprit, inner = find_culprit(run, known), _inside(texts, run, stages)
-        decided = inner or culprit
-        fixed = decided_by_rounding(decided, functools.partial(_rounded, texts, run, inner is not None))
+        # A wrong operation within a loop says more than the loop, which takes long to look at.
+        inner, outermost = _inside(texts, run, stages), functools.cache(functools.partial(find_culprit, run, known))
+        culprit = inner or outermost()
+        fixed = decided_by_rounding(culprit, functools.partial(_rounded, texts, run, inner is not None))
         if not any(fixed):
-            return wrong_diagnosis(culprit, said | {n: _summary(r) for n, r in runs.items()}, inner)
-        run.decided = run.decided or decided
+            said |= {n: _summary(r) for n, r in runs.items()}
+            return wrong_diagnosis(run, culprit, said, outermost)
+        run.decided = run.decided or culprit
         rows = zip(run.outputs, fixed, strict=True)
         run.outputs = [replace(o, limit=max(o.limit, o.error)) if f else o for o, f in rows]
     if (use := read_after_free(run.stage)) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ class Diagnosis:
       unexplained: by stage, the operations with unexplained results, with their lines.
       value: the wrong value.
       proof: the replacement that puts the results right.
-      culprit: the wrong operation of the text with its values, which may be a loop.
+      outermost: finds the wrong operation of the text with its values, which may be a loop.
       track: the run of the stage with the wrong operation.
       unexercised: what no drawn arguments have exercised.
     """
@@ -82,12 +82,17 @@ class Diagnosis:
     unexplained: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     value: WrongValue | None = field(default=None, repr=False)
     proof: Proof | None = field(default=None, repr=False)
-    culprit: Culprit | None = field(default=None, repr=False)
+    outermost: Callable[[], Culprit] | None = field(default=None, repr=False)
     track: Track | None = field(default=None, repr=False)
     unexercised: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.verdict in (RIGHT, LESS_PRECISE)
+
+    @property
+    def culprit(self) -> Culprit | None:
+        """The wrong operation of the text with its values, which may be a loop."""
+        return None if self.outermost is None else self.outermost()
 
     @property
     def exit_code(self) -> int:
@@ -192,9 +197,11 @@ def _short(source: str) -> str:
     return source if found is None else f"{pathlib.PurePath(found[1]).name}:{found[2]}"
 
 
-def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | None = None) -> Diagnosis:
-    """Returns the diagnosis of a stage with a wrong operation, which may be within an iteration or a branch."""
-    culprit = inner or outer
+def wrong_diagnosis(
+    run: Track, culprit: Culprit, stages: Mapping[str, str], outermost: Callable[[], Culprit]
+) -> Diagnosis:
+    """Returns the diagnosis of the run of a stage with a wrong operation, which may be within an iteration or a branch;
+    `outermost` finds the operation around it."""
     track = culprit.track
     cause, value, expected = cause_of(track, culprit), culprit.value, culprit.expected
     lines = (*track.stage.text.lines, track.stage.text.end)
@@ -219,8 +226,8 @@ def wrong_diagnosis(outer: Culprit, stages: Mapping[str, str], inner: Culprit | 
         stages=stages,
         value=value,
         proof=culprit.proof,
-        culprit=outer,
-        track=outer.track,
+        outermost=outermost,
+        track=run,
     )
 
 

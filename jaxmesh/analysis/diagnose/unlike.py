@@ -151,7 +151,8 @@ class _Otherwise:
         known = earlier.also(replay.copies(p.value) for p in prover.track.stage.text.program.arguments)
         lacking = known.lacks(live, replay)
         passing = dict(itertools.islice(((n, op) for n, op in live if passes_on(op, replay)), _BEFORE))
-        first = min(lacking, default=0)
+        # A movement may be lacking in one shape alone.
+        first = min((n for n, op in lacking.items() if not is_movement(op)), default=min(lacking, default=0))
         # The nearest ones first: the search ends after so many runs.
         rows = sorted((passing | prover.before(lacking) | lacking).items(), key=lambda row: abs(row[0] - first))
         made = {v for op in lacking.values() for v in op.results}
