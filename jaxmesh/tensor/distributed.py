@@ -118,21 +118,6 @@ def concat_mesh_to_tensor_composer(mesh_device: MeshDevice | Mesh, dim: int) -> 
     return MeshToTensor(mesh, MeshComposerConfig([dim], MeshShape(mesh.devices.size)))
 
 
-def compute_distribution_to_mesh_mapping(
-    distribution_shape: MeshShape | Sequence[int], mesh_shape: MeshShape | Sequence[int]
-) -> list[MeshCoordinate]:
-    """Returns the mesh coordinate of each coordinate of a distribution, both in row-major order.
-
-    Raises:
-      VerifyError: the distribution is larger than the mesh.
-
-    >>> from jaxmesh import ttnn
-    >>> ttnn.compute_distribution_to_mesh_mapping(ttnn.MeshShape(3), ttnn.MeshShape(2, 2))
-    [MeshCoordinate([0, 0]), MeshCoordinate([0, 1]), MeshCoordinate([1, 0])]
-    """
-    return [MeshCoordinate(c) for c in land(MeshShape(distribution_shape), MeshShape(mesh_shape)).coordinates()]
-
-
 def distribute_tensor(tensor: object, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
     """Distributes a host tensor over the devices of the mapper's mesh.
 
