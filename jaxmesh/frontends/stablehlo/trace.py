@@ -28,9 +28,9 @@ from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 if TYPE_CHECKING:
     from jaxmesh.frontends.stablehlo.program import ImportedProgram
 
-_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
+_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit")
 """JAX's primitives that ask for a sharding inside of a program."""
-_USERS = ("sharding_constraint", "device_put", "jit", "pjit")
+_USERS = ("sharding_constraint", "device_put", "jit")
 """Those that only a user's call makes."""
 
 
