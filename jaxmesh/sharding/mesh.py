@@ -383,7 +383,7 @@ def with_devices(mesh: AnyMesh) -> AnyMesh:
     )
 
 
-def splitting_axes(mesh: AnyMesh, names: Collection[str]) -> tuple[str, ...]:
+def splitting_axes(mesh: AnyMesh, names: Collection[object]) -> tuple[str, ...]:
     """Returns the named axes that split tensors, in the order of the mesh; an axis of size 1 splits nothing."""
     return tuple(a for a in mesh.axis_names if a in names and mesh.shape[a] > 1)
 

@@ -26,7 +26,7 @@ from jaxmesh.sharding.configs import (
     PlacementShard,
 )
 from jaxmesh.sharding.distribution import land
-from jaxmesh.sharding.mesh import make_mesh
+from jaxmesh.sharding.mesh import make_mesh, splitting_axes
 from jaxmesh.tensor.assemble import assemble, set_owner
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, is_host_tensor
@@ -305,6 +305,6 @@ def from_host_shards(tensors: Sequence[object], mesh_shape: MeshShape | Sequence
     coords = list(np.ndindex(*shape))
     # The shards are unrelated tensors, whose dims are all whole.
     topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
-    varying = tuple(n for n in mesh.axis_names if mesh.shape[n] > 1)
+    varying = splitting_axes(mesh, mesh.axis_names)
     storage = ON_HOST if first is None else on_host(first.layout, first.block)
     return assemble(dict(zip(coords, rows, strict=True)), mesh, varying, topology, storage)
