@@ -170,7 +170,7 @@ def _on_host(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eq
     def change(jaxpr: Jaxpr) -> Jaxpr:
         if all(e.primitive not in PRIMITIVES for e in walk.all_eqns(jaxpr)):
             return strip_jaxpr(jaxpr)
-        closed = jaxpr if walk.is_closed(jaxpr) else walk.close(jaxpr, ())
+        closed = walk.as_closed(jaxpr)
         plan = plan_regions(residency.body(jaxpr, (HOST,) * len(closed.in_avals)))
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]
 

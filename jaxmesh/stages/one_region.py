@@ -165,7 +165,7 @@ def as_one_region(
       substitutes: the replacements of operations, each by the primitive.
       stated: the axes that split each argument as the caller has it; by default as the program first distributes it.
     """
-    closed = inline_calls(program if walk.is_closed(program) else walk.close(program, ()))
+    closed = inline_calls(walk.as_closed(program))
     interpreter = _Interpreter(closed, boundary, {p: c for c in substitutes for p in c.primitives})
     known = stated or (None,) * len(boundary.arguments)
     unread = [i for i, is_read in enumerate(_reads(closed)) if not is_read]
