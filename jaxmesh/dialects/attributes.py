@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
+from jaxmesh.jaxprs.untyped import Array
+
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 
 Attributes = Mapping[str, Any]
@@ -107,3 +111,20 @@ def reorder_edges(padding: Sequence[int]) -> tuple[int, ...]:
         return tuple(padding)
     top, second, third, right = padding
     return (top, third, second, right)
+
+
+_FIRST = 64
+"""Most arrays whose elements differ do so among the first."""
+
+
+def is_uniform(array: Array) -> bool:
+    """Returns True if all elements of a non-empty array have the same bits."""
+    if not any(array.strides):
+        return True
+    flat = array.reshape(-1)
+    return _have_same_bits(flat[:_FIRST]) and _have_same_bits(flat)
+
+
+def _have_same_bits(flat: Array) -> bool:
+    elements = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
+    return bool((elements == elements[0]).all())

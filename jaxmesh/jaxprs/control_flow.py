@@ -15,17 +15,17 @@ IMPORTED_OP = "imported_op"
 """The call of the meaning of an op that was imported from a text."""
 
 CALLS: Mapping[str, str] = {
-    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
-    "eval_jaxpr": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "shard_map": "jaxpr", IMPORTED_OP: "jaxpr",
+    "jit": "jaxpr", "closed_call": "call_jaxpr", "call": "call_jaxpr", "eval_jaxpr": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat2": "jaxpr", "shard_map": "jaxpr",
+    IMPORTED_OP: "jaxpr",
 }  # fmt: skip
 """Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
 
-INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", IMPORTED_OP})
+INLINE = frozenset({"jit", "closed_call", "call", "eval_jaxpr", IMPORTED_OP})
 """Calls whose meaning is their body's."""
 
-REMAT = frozenset({"remat2", "checkpoint", "remat"})
-"""The names of `jax.checkpoint`'s call in different versions of JAX."""
+REMAT = frozenset({"remat2"})
+"""The call of `jax.checkpoint`."""
 
 CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
 """Calls of functions with derivative rules of their own."""
@@ -160,7 +160,7 @@ def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
     name: str = eqn.primitive.name
     params = eqn.params
     if name in CALLS:
-        return Call(params[CALLS[name]], CALLS[name], _KINDS.get(name, name))
+        return Call(params[CALLS[name]], CALLS[name], "remat" if name in REMAT else name)
     match name:
         case "scan":
             return Scan(params["jaxpr"], *_scan_arity(params), int(params["length"]), bool(params["reverse"]))
@@ -170,9 +170,6 @@ def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
             return Cond(tuple(params["branches"]))
         case _:
             return None
-
-
-_KINDS: Mapping[str, str] = {"pjit": "jit", **dict.fromkeys(REMAT, "remat")}
 
 
 def _scan_arity(params: Params) -> tuple[int, int]:

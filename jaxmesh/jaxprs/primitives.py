@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 
 MOVES = frozenset({
-    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
-    "gather", "pad", "rev", "reshape", "scatter", "select_n", "slice", "split", "squeeze", "stack", "transpose",
-    "unstack",
+    "broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "dynamic_update_slice", "gather", "pad", "rev",
+    "reshape", "scatter", "select_n", "slice", "split", "squeeze", "stack", "transpose", "unstack",
 })  # fmt: skip
 """Primitives that only move data: every element of a result is an element of an operand, whatever its type."""
 
-RETYPES = frozenset({"pcast", "pvary"})
+RETYPES = frozenset({"pvary"})
 """Primitives that change only over which mesh axes a value is typed as varying."""
 
 COLLECTIVES: Mapping[str, str] = {
-    "psum": "all_reduce", "psum2": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce",
+    "psum": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce",
     "pmin": "all_reduce", "all_gather": "all_gather", "all_gather_invariant": "all_gather",
     "all_gather_reduced": "all_gather", "reduce_scatter": "reduce_scatter",
     "unreduced_reduce_scatter": "reduce_scatter", "unreduced_psum": "all_reduce", "all_to_all": "all_to_all",
@@ -22,8 +21,8 @@ COLLECTIVES: Mapping[str, str] = {
 """Primitives that move data among the devices, with the names of TTIR's collectives, which `explain` lists."""
 
 EXACT = MOVES | RETYPES | {
-    "all_gather", "all_gather_invariant", "all_to_all", "bitcast_convert_type", "iota", "neg", "pbroadcast", "pgather",
-    "ppermute", "stop_gradient",
+    "all_gather", "all_gather_invariant", "all_to_all", "bitcast_convert_type", "iota", "neg", "pbroadcast", "ppermute",
+    "stop_gradient",
 }  # fmt: skip
 """Primitives without rounding: equal operands give equal results, bit for bit, on every device."""
 
@@ -36,7 +35,7 @@ SCALAR_BODIES = frozenset({"reduce", "reduce_window", "scatter", "scatter-add", 
 """Primitives whose bodies work on single numbers."""
 
 CHEAP_TABLES = frozenset({
-    "iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy", "squeeze", "expand_dims", "transpose",
+    "iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy", "squeeze", "transpose",
     "slice", "concatenate", "pad", "rev", "add", "sub", "mul", "div", "neg", "pow", "integer_pow", "square",
     "sqrt", "rsqrt", "exp", "exp2", "log", "sin", "cos", "floor", "sign", "abs", "max", "min", "rem", "eq", "ne",
     "lt", "le", "gt", "ge", "and", "or", "not", "xor", "select_n", "clamp",

@@ -103,9 +103,9 @@ def close_like(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
     return close(body, jaxpr.consts) if isinstance(jaxpr, ClosedJaxpr) else body
 
 
-def is_closed(jaxpr: Jaxpr) -> bool:
-    """Returns True for a closed jaxpr."""
-    return isinstance(jaxpr, ClosedJaxpr)
+def as_closed(jaxpr: Jaxpr) -> Jaxpr:
+    """Returns a closed jaxpr unchanged, and an open one without constants."""
+    return jaxpr if isinstance(jaxpr, ClosedJaxpr) else close(jaxpr, ())
 
 
 def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jaxmesh.dialects.attributes import is_uniform
 from jaxmesh.dialects.program import Op, Program, Shape, Value
-from jaxmesh.jaxprs.untyped import Array, DType
+from jaxmesh.jaxprs.untyped import DType
 
 
 @dataclass(slots=True)
@@ -64,18 +65,3 @@ def created_number(op: Op) -> int | float | None:
             return np.asarray(op.attributes["value"]).reshape(-1)[0].item()
         case _:
             return None
-
-
-_FIRST = 64
-"""Most arrays that are not uniform differ among their first elements."""
-
-
-def is_uniform(data: Array) -> bool:
-    """Returns True if all elements, at least one, have the same bits."""
-    flat = data.reshape(-1)
-    return data.size == 1 or (_is_one_number(flat[:_FIRST]) and _is_one_number(flat))
-
-
-def _is_one_number(flat: Array) -> bool:
-    elements = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
-    return bool((elements == elements[0]).all())

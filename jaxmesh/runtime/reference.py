@@ -150,8 +150,7 @@ def _entered(argument: Any, residency: Residency) -> Value:
 def _own(x: jax.Array) -> Array:
     """Returns a copy of a result, which may share the memory of an argument or of another device."""
     value = np_or_keys(jnp.asarray(x))
-    array = value
-    return value.copy() if isinstance(array, np.ndarray) else value
+    return value.copy() if type(value) is np.ndarray else value
 
 
 def np_or_keys(x: jax.Array) -> Any:

@@ -84,7 +84,7 @@ class _Kind(Enum):
 
 def plan_regions(residency: ResidencyMap) -> Plan:
     """Plans a lowered program; inlines plain calls so that transfers inside them can be hoisted, too."""
-    program = residency.program if walk.is_closed(residency.program) else walk.close(residency.program, ())
+    program = walk.as_closed(residency.program)
     inlined = inline_calls(program)
     if inlined is not residency.program:
         residency = residency.with_calls_inlined(inlined)

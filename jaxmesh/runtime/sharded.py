@@ -22,9 +22,9 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
-from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
-from jaxmesh.sharding.mesh import storage_spec
-from jaxmesh.sharding.shard_attributes import spec_axes
+from jaxmesh.sharding.distribution import axes_on_dims, mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.sharding.mesh import splitting_axes, storage_spec
+from jaxmesh.sharding.shard_attributes import named_axes
 
 Inside = Callable[[Any], Any]
 
@@ -81,9 +81,8 @@ def _store_all(
 
 def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
     """Returns an array on the mesh in the stored form of its shards; no data moves."""
-    splitting = [tuple(n for n in row if mesh.shape[n] > 1) for row in spec_axes(spec, x.ndim, mesh.shape)]
-    varying = [a for a in mesh.axis_names if any(a in row for row in splitting)]
-    split = PartitionSpec(*[row or None for row in splitting])
+    varying = splitting_axes(mesh, named_axes(spec))
+    split = _only(spec, varying)
 
     def local(shard: Any) -> Any:
         return jax.lax.reshape(shard, (*shard.shape, *[1] * len(varying)))
@@ -100,8 +99,7 @@ def _execute_whole(
 
 def _whole_array(stored: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
     """Returns a tensor on the devices as an array on the mesh; no data moves. The inverse of `store_array`."""
-    names = {n for row in spec for n in ((row,) if isinstance(row, str) else row or ())}
-    varying = [a for a in mesh.axis_names if a in names and mesh.shape[a] > 1]
+    varying = splitting_axes(mesh, named_axes(spec))
     rank = stored.ndim - len(varying)
 
     def local(shard: Any) -> Any:
@@ -116,7 +114,7 @@ def plain_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
 
 
 def _only(spec: PartitionSpec, axes: Sequence[str]) -> PartitionSpec:
-    """Removes from a spec the axes that types do not name."""
+    """Returns a spec of some axes alone."""
     rows: list[tuple[str, ...]] = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
     return PartitionSpec(*[tuple(a for a in row if a in axes) or None for row in rows])
 
@@ -172,7 +170,7 @@ def _on_host(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eq
     def change(jaxpr: Jaxpr) -> Jaxpr:
         if all(e.primitive not in PRIMITIVES for e in walk.all_eqns(jaxpr)):
             return strip_jaxpr(jaxpr)
-        closed = jaxpr if walk.is_closed(jaxpr) else walk.close(jaxpr, ())
+        closed = walk.as_closed(jaxpr)
         plan = plan_regions(residency.body(jaxpr, (HOST,) * len(closed.in_avals)))
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]
 
@@ -189,15 +187,6 @@ def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:
     if isinstance(atom, Var) and atom not in env:
         _eval_outside(with_free([], [atom], plan.free), env, plan.residency)
     return evaluate.read(env, atom)
-
-
-def _entries(rank: int, dims: Sequence[int | None], names: Sequence[str]) -> list[Any]:
-    """Returns the entries of a spec from the tensor dim of each mesh axis; axes of one dim are in mesh order."""
-    rows: list[list[str]] = [[] for _ in range(rank)]
-    for name, dim in zip(names, dims, strict=True):
-        if dim is not None:
-            rows[dim].append(name)
-    return [None if not r else r[0] if len(r) == 1 else tuple(r) for r in rows]
 
 
 class _Mapped:
@@ -253,7 +242,7 @@ class _Mapped:
         dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
         if dims is None:
             return source, PartitionSpec(), lambda x: evaluate.bind_at_source(eqn, [x])[0]
-        return source, PartitionSpec(*_entries(len(shape), dims, self.names)), lambda x: x
+        return source, PartitionSpec(*axes_on_dims(len(shape), dims, self.names)), lambda x: x
 
     # --- how a value leaves: its spec, the function that reads it inside, the function applied to it outside ---
 
@@ -267,7 +256,7 @@ class _Mapped:
     def aggregate_spec(self, eqn: Eqn) -> PartitionSpec:
         """Returns the spec of the result of an aggregate."""
         dims = self._aggregate_dims(eqn)
-        return PartitionSpec() if dims is None else PartitionSpec(*_entries(_rank(eqn), dims, self.names))
+        return PartitionSpec() if dims is None else PartitionSpec(*axes_on_dims(_rank(eqn), dims, self.names))
 
     def _aggregate_dims(self, eqn: Eqn) -> tuple[int | None, ...] | None:
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, eqn.invars[0].aval.shape)
@@ -297,7 +286,7 @@ class _Mapped:
             spec = PartitionSpec(tuple(single))
             return spec, lambda env: jax.lax.reshape(leave(env), (1,)), lambda x: jax.lax.reshape(x, ())
         dims = tuple(0 if n in single else d for n, d in zip(self.names, dims, strict=True))
-        spec = PartitionSpec(*_entries(rank, dims, self.names))
+        spec = PartitionSpec(*axes_on_dims(rank, dims, self.names))
         return spec, leave, lambda x: x
 
 

@@ -317,6 +317,11 @@ def mesh_axis_dims(landing: Landing, dims: Sequence[int | None], drop_single: bo
     return tuple(result)
 
 
+def axes_on_dims(rank: int, dims: Sequence[int | None], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Returns the mesh axes on each tensor dim, in mesh order, from the tensor dim of each mesh axis."""
+    return tuple(tuple(n for n, dim in zip(names, dims, strict=True) if dim == at) for at in range(rank))
+
+
 Factors = list[str | int]
 """The row-major order of a full tensor as a product: mesh axes, and runs of elements that are contiguous on a
 device."""

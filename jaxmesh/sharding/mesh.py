@@ -8,7 +8,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 import jax
@@ -381,6 +381,11 @@ def with_devices(mesh: AnyMesh) -> AnyMesh:
         f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "
         "jax.set_mesh."
     )
+
+
+def splitting_axes(mesh: AnyMesh, names: Collection[object]) -> tuple[str, ...]:
+    """Returns the named axes that split tensors, in the order of the mesh; an axis of size 1 splits nothing."""
+    return tuple(a for a in mesh.axis_names if a in names and mesh.shape[a] > 1)
 
 
 def storage_spec(rank: int, varying: Sequence[str]) -> PartitionSpec:

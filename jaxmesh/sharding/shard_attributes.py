@@ -100,6 +100,12 @@ def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple
     return tuple(axes_of_dims) + ((),) * (rank - len(axes_of_dims))
 
 
+def named_axes(spec: PartitionSpec) -> list[str]:
+    """Returns the mesh axes that a spec names."""
+    rows: list[Sequence[object]] = [e if isinstance(e, tuple) else (e,) for e in spec.partitions]
+    return [a for row in rows for a in row if isinstance(a, str)]
+
+
 def attributes_from_spec(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> ShardAttributes:
     """Returns the attributes of a partition spec, by upstream's rule (tt-mlir, `ShardyUtils.cpp`).
 

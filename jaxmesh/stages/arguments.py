@@ -29,8 +29,8 @@ from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.sharded import plain_mesh, store_array
-from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh, storage_spec
-from jaxmesh.sharding.shard_attributes import spec_axes
+from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh, splitting_axes, storage_spec
+from jaxmesh.sharding.shard_attributes import named_axes
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.tensor.transfers import canonical
 from jaxmesh.validate import quote
@@ -157,8 +157,7 @@ def as_tensor(x: jax.Array, sharding: NamedSharding) -> MeshTensor:
     """Returns an array on a mesh with devices as a tensor of its shards."""
     mesh, rank = sharding.mesh, x.ndim
     assert isinstance(mesh, Mesh)
-    named = {a for row in spec_axes(sharding.spec, rank, mesh.shape) for a in row}
-    varying = tuple(a for a in mesh.axis_names if a in named and mesh.shape[a] > 1)
+    varying = splitting_axes(mesh, named_axes(sharding.spec))
     # The mesh of `jax.set_mesh` has the caller's axis types.
     with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
         return MeshTensor(launch(_storer(sharding, rank), x), mesh, varying)

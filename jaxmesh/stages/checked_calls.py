@@ -24,6 +24,7 @@ from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch, launch_new
 from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.shard_attributes import named_axes
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.tensor.transfers import check_tensor
 
@@ -171,8 +172,7 @@ def _check_result(leaf: object, spec: object, number: int, what: str, line: str,
         return leaf
     mesh = jax.sharding.get_abstract_mesh()
     manual = {a: n for a, n in mesh.shape.items() if a in mesh.manual_axes}
-    named = {a for entry in spec for a in ((entry,) if isinstance(entry, str) else entry or ())}
-    named |= {*spec.unreduced, *spec.reduced}
+    named = {*named_axes(spec), *spec.unreduced, *spec.reduced}
     axes = tuple(a for a, n in manual.items() if a not in named and n > 1)
     if not axes:
         return leaf

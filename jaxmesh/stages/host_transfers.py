@@ -26,7 +26,7 @@ from jaxmesh.errors import (
 from jaxmesh.jaxprs.untyped import Array, Device
 from jaxmesh.runtime.distributed.collectives import agree, as_process, digest, fetch_array, gather, is_here, process_at
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
-from jaxmesh.sharding.mesh import as_mesh
+from jaxmesh.sharding.mesh import as_mesh, splitting_axes
 from jaxmesh.stages.arguments import flatten
 from jaxmesh.tensor.assemble import assemble
 from jaxmesh.tensor.distributed import MeshToTensor, check_alike
@@ -143,7 +143,7 @@ def _varying_axes(given: object, mesh: Mesh) -> tuple[str, ...]:
         raise ArgumentTypeError(f"from_process_shards takes a row of mesh axes as varying, got {quote(given)}.")
     if len(set(names)) != len(names) or not set(names) <= set(mesh.axis_names):
         raise SpecError(f"varying names axes of the mesh {tuple(mesh.axis_names)}, each once, got {names}.")
-    return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
+    return splitting_axes(mesh, names)
 
 
 def _check(shards: object, mesh: Mesh) -> dict[Shape, Array]:

@@ -17,19 +17,17 @@ from jaxmesh.analysis.repair.substitutes import Substitute, axes_of, sequence_of
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.collectives import gather
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count, local_shape, split_only
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.clamped_starts import clamp_starts
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import inline_calls, map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line
 from jaxmesh.jaxprs.untyped import Array
-from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.sharding.distribution import axes_on_dims, mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import with_devices
 from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.stages.whole_program import as_function
-
-Rows = tuple[tuple[str, ...], ...]
-"""The mesh axes that split each dim, the major one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class SplitValue:
     """
 
     local: Any
-    rows: Rows
+    rows: Sharding
 
     def whole(self) -> Any:
         """Gathers the value on every device, one axis at a time, the minor axis of each dim first."""
@@ -53,7 +51,7 @@ class SplitValue:
         return x
 
 
-def regrouped(rows: Rows, old: Sequence[int], new: Sequence[int], sizes: Mapping[str, int]) -> Rows | None:
+def regrouped(rows: Sharding, old: Sequence[int], new: Sequence[int], sizes: Mapping[str, int]) -> Sharding | None:
     """Returns the axes that split each dim of a reshaped value if no data moves; None otherwise.
 
     >>> regrouped((("x", "y"), ()), (8, 16), (4, 2, 1, 16), {"y": 2, "x": 4})
@@ -89,7 +87,7 @@ def _distributed(
         if row and not contiguous:
             return None
         axes += list(row)
-        contiguous = contiguous and math.prod(sizes[a] for a in row) == size
+        contiguous = contiguous and count(row, sizes) == size
     found: list[tuple[str, ...]] = []
     for size in dims:
         own: list[str] = []
@@ -117,9 +115,9 @@ class OneRegion:
     """
 
     boundary: Boundary
-    in_rows: tuple[Rows, ...]
-    out_rows: tuple[Rows, ...]
-    asked: Mapping[int, Rows]
+    in_rows: tuple[Sharding, ...]
+    out_rows: tuple[Sharding, ...]
+    asked: Mapping[int, Sharding]
     replaced: Sequence[tuple[str, Substitute]]
     whole: tuple[int, ...]
     body: Callable[..., list[Any]]
@@ -131,7 +129,7 @@ class OneRegion:
         return as_function(self.mapped(), self.boundary, out_tree, *ends)
 
     def _specs(self) -> tuple[tuple[PartitionSpec, ...], list[PartitionSpec]]:
-        return tuple(map(_spec, self.in_rows)), list(map(_spec, self.out_rows))
+        return tuple(PartitionSpec(*r) for r in self.in_rows), [PartitionSpec(*r) for r in self.out_rows]
 
     def mapped(self) -> Callable[..., list[Any]]:
         """Returns the program as a function of flat arrays."""
@@ -156,12 +154,8 @@ class OneRegion:
         return traced.lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
 
 
-def _spec(rows: Rows) -> PartitionSpec:
-    return PartitionSpec(*[None if not r else r[0] if len(r) == 1 else r for r in rows])
-
-
 def as_one_region(
-    boundary: Boundary, program: Jaxpr, substitutes: Sequence[Substitute] = (), stated: Sequence[Rows | None] = ()
+    boundary: Boundary, program: Jaxpr, substitutes: Sequence[Substitute] = (), stated: Sequence[Sharding | None] = ()
 ) -> OneRegion:
     """Returns a lowered program as one region.
 
@@ -171,7 +165,7 @@ def as_one_region(
       substitutes: the replacements of operations, each by the primitive.
       stated: the axes that split each argument as the caller has it; by default as the program first distributes it.
     """
-    closed = inline_calls(program if walk.is_closed(program) else walk.close(program, ()))
+    closed = inline_calls(walk.as_closed(program))
     interpreter = _Interpreter(closed, boundary, {p: c for c in substitutes for p in c.primitives})
     known = stated or (None,) * len(boundary.arguments)
     unread = [i for i, is_read in enumerate(_reads(closed)) if not is_read]
@@ -180,12 +174,12 @@ def as_one_region(
         for i, a in enumerate(boundary.arguments)
     )
     whole = tuple(i for i in unread if any(known[i] or ()) and not any(in_rows[i]))
-    parts = [_part(a.whole, rows, boundary.sizes) for a, rows in zip(boundary.arguments, in_rows, strict=True)]
+    parts = [local_shape(a.whole, rows, boundary.sizes) for a, rows in zip(boundary.arguments, in_rows, strict=True)]
     structs = [
         jax.ShapeDtypeStruct(p, a.aval.dtype, weak_type=a.aval.weak_type)
         for p, a in zip(parts, boundary.arguments, strict=True)
     ]
-    out_rows, asked = list[Rows](), dict[int, Rows]()
+    out_rows, asked = list[Sharding](), dict[int, Sharding]()
 
     def note(*args: object) -> list[Any]:
         outs, rows, wanted = interpreter.run(args, in_rows)
@@ -212,10 +206,6 @@ def _reads(program: Jaxpr) -> list[bool]:
     return [v in live for v in body.invars]
 
 
-def _part(shape: Sequence[int], rows: Rows, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(n // math.prod(sizes[a] for a in r) for n, r in zip(shape, rows, strict=True))
-
-
 class _Interpreter:
     """Runs a lowered program on the parts of one device; a full value stays split until an operation reads it."""
 
@@ -226,32 +216,24 @@ class _Interpreter:
         self.names = tuple(self.sizes)
         self.mesh: AbstractMesh = compat.as_abstract(boundary.mesh)
 
-    def _rows(self, dims: Sequence[int | None], rank: int) -> Rows:
-        rows: list[tuple[str, ...]] = [()] * rank
-        for name, dim in zip(self.names, dims, strict=True):
-            if dim is not None and self.sizes[name] > 1:
-                rows[dim] = (*rows[dim], name)
-        return tuple(rows)
-
-    def _distributed(self, eqn: Eqn) -> Rows | None:
+    def _distributed(self, eqn: Eqn) -> Sharding | None:
         shape = eqn.invars[0].aval.shape
         resolved = resolve_mapper(eqn.params["mapper_config"], tuple(self.sizes.values()), shape)
         dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
-        return None if dims is None else self._rows(dims, len(shape))
+        return None if dims is None else axes_on_dims(len(shape), dims, self.names)
 
-    def rows_of_argument(self, number: int, stated: Rows | None) -> Rows:
+    def rows_of_argument(self, number: int, stated: Sharding | None) -> Sharding:
         """Returns the axes that split an argument: as stated, or as the program first distributes it."""
         argument = self.boundary.arguments[number]
         rank = len(argument.whole)
         if argument.sharding is not None:
-            rows = spec_axes(argument.sharding.spec, rank, self.sizes)
-            return tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows)
+            return split_only(spec_axes(argument.sharding.spec, rank, self.sizes), self.sizes)
         if (
             stated is not None
             and len(stated) == rank
-            and all(n % math.prod(self.sizes[a] for a in r) == 0 for n, r in zip(argument.whole, stated, strict=True))
+            and all(n % count(r, self.sizes) == 0 for n, r in zip(argument.whole, stated, strict=True))
         ):
-            return tuple(tuple(a for a in row if self.sizes[a] > 1) for row in stated)
+            return split_only(stated, self.sizes)
         body = walk.open_jaxpr(self.program)
         known = {body.invars[number]}
         for eqn in body.eqns:
@@ -265,7 +247,9 @@ class _Interpreter:
                     return found or ((),) * rank
         return ((),) * rank
 
-    def run(self, args: Sequence[Any], in_rows: Sequence[Rows]) -> tuple[list[Any], list[Rows], dict[int, Rows]]:
+    def run(
+        self, args: Sequence[Any], in_rows: Sequence[Sharding]
+    ) -> tuple[list[Any], list[Sharding], dict[int, Sharding]]:
         """Returns the results, the axes that split them, and the other axes that the program asks for, by number."""
         body = walk.open_jaxpr(self.program)
         env: dict[Any, Any] = dict(zip(body.constvars, map(evaluate.strip_type, self.program.consts), strict=True))
@@ -277,13 +261,12 @@ class _Interpreter:
             env.update(zip(eqn.outvars, results, strict=True))
         return self._results([evaluate.read(env, a) for a in body.outvars])
 
-    def _results(self, values: Sequence[Any]) -> tuple[list[Any], list[Rows], dict[int, Rows]]:
+    def _results(self, values: Sequence[Any]) -> tuple[list[Any], list[Sharding], dict[int, Sharding]]:
         kept = self.boundary.kept or (None,) * len(values)
-        outs, out_rows, asked = list[Any](), list[Rows](), dict[int, Rows]()
+        outs, out_rows, asked = list[Any](), list[Sharding](), dict[int, Sharding]()
         for number, (value, spec) in enumerate(zip(values, kept, strict=True)):
             if spec is not None:
-                rows = spec_axes(spec, value.ndim, self.sizes)
-                value = SplitValue(value, tuple(tuple(a for a in row if self.sizes[a] > 1) for row in rows))
+                value = SplitValue(value, split_only(spec_axes(spec, value.ndim, self.sizes), self.sizes))
             if not isinstance(value, SplitValue):
                 outs.append(value)
                 out_rows.append(((),) * jnp.ndim(value))
@@ -296,13 +279,13 @@ class _Interpreter:
             out_rows.append(value.rows)
         return outs, out_rows, asked
 
-    def _reordered(self, value: SplitValue, rows: Rows) -> jax.Array:
+    def _reordered(self, value: SplitValue, rows: Sharding) -> jax.Array:
         """Returns the parts with the axes of each dim in another order: every device sends one part and takes one."""
         axes = tuple(a for a in self.names if any(a in r for r in rows))
         sizes = [self.sizes[a] for a in axes]
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
 
-        def holders(order: Rows) -> Array:
+        def holders(order: Sharding) -> Array:
             """Returns the numbers of the devices, in the order of the parts that they hold."""
             return numbers.transpose([axes.index(a) for row in order for a in row]).ravel()
 
@@ -318,7 +301,7 @@ class _Interpreter:
             shape = eqn.outvars[0].aval.shape
             rows = regrouped(first.rows, eqn.invars[0].aval.shape, shape, self.sizes)
             if rows is not None:
-                return [SplitValue(jax.lax.reshape(first.local, _part(shape, rows, self.sizes)), rows)]
+                return [SplitValue(jax.lax.reshape(first.local, local_shape(shape, rows, self.sizes)), rows)]
         if (
             isinstance(first, SplitValue)
             and eqn.primitive is distribute_tensor_p
@@ -337,7 +320,7 @@ class _Interpreter:
         dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
         if dims is None:
             return None
-        rows = self._rows(dims, len(aval.shape))
+        rows = axes_on_dims(len(aval.shape), dims, self.names)
         joined = {a for row in rows for a in row}
         differs = {a for a in compat.varying_axes(jax.typeof(local)) if self.sizes[a] > 1}
         return SplitValue(local, rows) if differs <= joined else None

@@ -26,7 +26,7 @@ from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked, is_split, on_mesh, unkept
 from jaxmesh.jaxprs.compat import Aval, as_abstract
-from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.mesh import AnyMesh, splitting_axes
 from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Traced
 from jaxmesh.stages.whole_program import WholeProgram
@@ -56,10 +56,8 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
 def _argument(argument: Argument, sharding: Sharding, presharded: bool, aval: Aval, mesh: AnyMesh) -> Argument:
     if not presharded:
         return argument
-    used = set(axes_of(sharding))
     local = jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=argument.aval.weak_type)
-    varying = tuple(a for a in mesh.axis_names if a in used and mesh.shape[a] > 1)
-    return Argument(local, varying, NamedSharding(mesh, as_spec(sharding)))
+    return Argument(local, splitting_axes(mesh, axes_of(sharding)), NamedSharding(mesh, as_spec(sharding)))
 
 
 # --- warnings ---------------------------------------------------------------------------------------------------------

@@ -36,10 +36,11 @@ from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, load_text
 from jaxmesh.frontends.mlir.text import Text, with_element_types
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, replicated
 from jaxmesh.frontends.stablehlo.text import BoundaryShardings, End, read_boundary
-from jaxmesh.frontends.stablehlo.trace import named_axes
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Aval, Jaxpr, without_mesh
 from jaxmesh.runtime.progress import progress
+from jaxmesh.sharding.mesh import splitting_axes
+from jaxmesh.sharding.shard_attributes import named_axes
 from jaxmesh.stages.joined_tensors import join_tensors
 from jaxmesh.stages.read_mlir import decode_function, import_program
 from jaxmesh.stages.stage import Stage
@@ -334,7 +335,7 @@ def _with_whole_arrays(
         sharding = sharding_of(end, aval) if on_device else None
         if sharding is None:
             return None
-        split = frozenset(a for a in named_axes(sharding.spec) if boundary.mesh.shape[a] > 1)
+        split = frozenset(splitting_axes(boundary.mesh, named_axes(sharding.spec)))
         return sharding.spec if compat.varying_axes(aval) == split else None
 
     residency: ResidencyMap = keywords["residency"]

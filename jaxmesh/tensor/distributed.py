@@ -26,7 +26,7 @@ from jaxmesh.sharding.configs import (
     PlacementShard,
 )
 from jaxmesh.sharding.distribution import land
-from jaxmesh.sharding.mesh import make_mesh
+from jaxmesh.sharding.mesh import make_mesh, splitting_axes
 from jaxmesh.tensor.assemble import assemble, set_owner
 from jaxmesh.tensor.beyond import REMEDY, is_enabled
 from jaxmesh.tensor.host_tensor import Tensor, array_of, in_program, is_host_tensor
@@ -116,21 +116,6 @@ def concat_mesh_to_tensor_composer(mesh_device: MeshDevice | Mesh, dim: int) -> 
     """
     mesh = mesh_of(mesh_device)
     return MeshToTensor(mesh, MeshComposerConfig([dim], MeshShape(mesh.devices.size)))
-
-
-def compute_distribution_to_mesh_mapping(
-    distribution_shape: MeshShape | Sequence[int], mesh_shape: MeshShape | Sequence[int]
-) -> list[MeshCoordinate]:
-    """Returns the mesh coordinate of each coordinate of a distribution, both in row-major order.
-
-    Raises:
-      VerifyError: the distribution is larger than the mesh.
-
-    >>> from jaxmesh import ttnn
-    >>> ttnn.compute_distribution_to_mesh_mapping(ttnn.MeshShape(3), ttnn.MeshShape(2, 2))
-    [MeshCoordinate([0, 0]), MeshCoordinate([0, 1]), MeshCoordinate([1, 0])]
-    """
-    return [MeshCoordinate(c) for c in land(MeshShape(distribution_shape), MeshShape(mesh_shape)).coordinates()]
 
 
 def distribute_tensor(tensor: object, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
@@ -320,6 +305,6 @@ def from_host_shards(tensors: Sequence[object], mesh_shape: MeshShape | Sequence
     coords = list(np.ndindex(*shape))
     # The shards are unrelated tensors, whose dims are all whole.
     topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
-    varying = tuple(n for n in mesh.axis_names if mesh.shape[n] > 1)
+    varying = splitting_axes(mesh, mesh.axis_names)
     storage = ON_HOST if first is None else on_host(first.layout, first.block)
     return assemble(dict(zip(coords, rows, strict=True)), mesh, varying, topology, storage)

@@ -6,7 +6,6 @@ Cores of one device, and shard specs of tensors over them, change no value.
 from __future__ import annotations
 
 import enum
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
-from jaxmesh.sharding.mesh import as_mesh, make_mesh
+from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.validate import as_instance, as_tuple
 
 
@@ -59,25 +58,6 @@ class MeshDevice:
         """Returns the ids of the devices, row-major."""
         return [d.id for d in self.mesh.devices.flat]
 
-    def get_device_id(self, coord: MeshCoordinate | Sequence[int]) -> int:
-        """Returns the id of the device at a mesh coordinate.
-
-        Raises:
-          MeshError: the coordinate is not on the mesh.
-        """
-        shape, at = tuple(self.shape), integers("get_device_id", coord)
-        if len(at) != len(shape) or any(not 0 <= c < n for c, n in zip(at, shape, strict=True)):
-            raise MeshError(f"the coordinate {list(at)} is not on the mesh {list(shape)}.")
-        return self.mesh.devices[at].id
-
-    def coordinates(self) -> list[MeshCoordinate]:
-        """Returns every mesh coordinate, row-major."""
-        return [MeshCoordinate(c) for c in itertools.product(*map(range, self.shape))]
-
-    def id(self) -> int:
-        """Returns the id of the first device."""
-        return self.get_device_ids()[0]
-
     def create_submesh(
         self, submesh_shape: MeshShape | Sequence[int], offset: MeshCoordinate | Sequence[int] | None = None
     ) -> MeshDevice:
@@ -103,19 +83,6 @@ class MeshDevice:
             )
         block = self.mesh.devices[tuple(slice(s, s + k) for s, k in zip(start, shape, strict=True))]
         return MeshDevice(Mesh(block, self.mesh.axis_names, self.mesh.axis_types), self.has_l1_small)
-
-    def reshape(self, new_shape: MeshShape | Sequence[int]) -> None:
-        """Reshapes the mesh; the devices keep their row-major order, and tensors keep the mesh they were made on.
-
-        Raises:
-          MeshError: the shape has another number of devices.
-        """
-        shape = MeshShape(new_shape)
-        if shape.mesh_size() != self.mesh.devices.size:
-            raise MeshError(
-                f"a mesh of {self.mesh.devices.size} devices has no shape {list(shape)}, of {shape.mesh_size()}."
-            )
-        self._mesh = make_mesh(tuple(shape), devices=list(self.mesh.devices.flat))
 
     def close(self) -> None:
         """Closes the device; using it afterwards is an error."""

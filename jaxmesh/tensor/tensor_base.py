@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -116,16 +115,6 @@ class TensorBase(_Members):
         """The shape in memory: in `Layout.TILE` the last two dims are padded to whole tiles of 32x32."""
         return Shape(padded_shape(tuple(self.shape), self.layout is Layout.TILE))
 
-    def logical_volume(self) -> int:
-        """Returns the number of elements of the shape."""
-        return math.prod(self.shape)
-
-    def physical_volume(self) -> int:
-        """Returns the number of elements of the padded shape."""
-        return math.prod(self.padded_shape)
-
-    volume = physical_volume
-
     def element_size(self) -> int:
         """Returns the bytes of an element."""
         return 1 if is_block(self.dtype) else int(self.dtype.itemsize)
@@ -133,12 +122,3 @@ class TensorBase(_Members):
     def get_dtype(self) -> DataType:
         """Returns the `DataType`."""
         return data_type(self.dtype)
-
-    def get_layout(self) -> Layout:
-        """Returns the `Layout`."""
-        return self.layout
-
-    def is_sharded(self) -> bool:
-        """Returns True if a shard spec spreads the tensor over the cores of a device."""
-        memory = self.memory_config()
-        return memory is not None and memory.is_sharded()

@@ -168,10 +168,6 @@ class MemoryConfig:
     buffer_type: BufferType = BufferType.DRAM
     shard_spec: Any = None
 
-    def is_sharded(self) -> bool:
-        """Returns True if a shard spec spreads the tensor over cores."""
-        return self.memory_layout is not TensorMemoryLayout.INTERLEAVED
-
 
 DRAM_MEMORY_CONFIG = MemoryConfig()
 L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)

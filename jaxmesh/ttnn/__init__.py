@@ -29,7 +29,6 @@ from jaxmesh.tensor.distributed import (
     MeshToTensor as MeshToTensor,
     TensorToMesh as TensorToMesh,
     aggregate_tensor as aggregate_tensor,
-    compute_distribution_to_mesh_mapping as compute_distribution_to_mesh_mapping,
     concat_mesh_to_tensor_composer as concat_mesh_to_tensor_composer,
     create_mesh_composer as create_mesh_composer,
     create_mesh_mapper as create_mesh_mapper,
@@ -87,15 +86,6 @@ from jaxmesh.ttnn.settings import (
     set_fabric_config as set_fabric_config,
 )
 from jaxmesh.ttnn.tensor_files import dump_tensor as dump_tensor, load_tensor as load_tensor
-from jaxmesh.ttnn.visualization import (
-    visualize_mesh_device as visualize_mesh_device,
-    visualize_tensor as visualize_tensor,
-)
-
-# The names of older programs.
-ReplicateTensorToMesh = replicate_tensor_to_mesh_mapper
-ShardTensorToMesh = shard_tensor_to_mesh_mapper
-ConcatMeshToTensor = concat_mesh_to_tensor_composer
 
 bfloat16 = DataType.BFLOAT16
 float32 = DataType.FLOAT32
@@ -107,7 +97,6 @@ int32 = DataType.INT32
 bfloat8_b = DataType.BFLOAT8_B
 bfloat4_b = DataType.BFLOAT4_B
 TILE_LAYOUT = Layout.TILE
-TILE_SIZE = 32
 ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
 
 

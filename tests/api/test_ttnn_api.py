@@ -792,27 +792,6 @@ def test_files_that_hold_no_tensor(device: ttnn.MeshDevice, tmp_path: Path) -> N
         ttnn.dump_tensor(bad, "x")
 
 
-def test_pictures(device: ttnn.MeshDevice, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    t = ttnn.distribute_tensor(np.ones((8, 4), np.float32), mapper(device, S(0), R))
-    ttnn.visualize_tensor(t)
-    text = capsys.readouterr().out
-    assert all(f"{n} {'AB'[n // 4]}" in text for n in range(8))
-    assert text.count("[0:4, 0:4]") == text.count("[4:8, 0:4]") == 1
-    assert "devices 4-7 (y=1)" in text
-    ttnn.visualize_mesh_device(device)
-    text = capsys.readouterr().out
-    assert all(f"x={x}" in text for x in range(4))
-    assert "y=1" in text
-    ttnn.visualize_tensor(ttnn.distribute_tensor(np.ones(5), ttnn.shard_tensor_to_mesh_mapper(device, 0)))
-    assert "3 devices hold nothing" in capsys.readouterr().out
-    ttnn.visualize_mesh_device(jm.make_mesh((2, 2, 2)))
-    assert "y=1  6    7" in capsys.readouterr().out
-    with pytest.raises(jm.ArgumentTypeError, match="multi-device tensor"):
-        ttnn.visualize_tensor(np.ones(3))
-
-
 # --- under the name of the real one ----------------------------------------------------------------------------------
 
 EMITTED = """
@@ -1011,12 +990,6 @@ def test_numbers_do_not_go_round_the_end_of_a_type(numbers: list[Any], dtype: st
     assert helpers.from_numpy(np.array([255, 0]), dtype=ttnn.uint8).to_list() == [255, 0]
     assert helpers.from_numpy(np.array([2**64 - 1], np.uint64), dtype=ttnn.DataType.UINT64).to_list() == [2**64 - 1]
     assert helpers.from_numpy(np.array([True]), dtype=ttnn.int32).to_list() == [1]
-
-
-def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
-    assert ttnn.ShardTensorToMesh(device, dim=1).config == ttnn.shard_tensor_to_mesh_mapper(device, 1).config
-    assert ttnn.ReplicateTensorToMesh(device).config == ttnn.replicate_tensor_to_mesh_mapper(device).config
-    assert ttnn.ConcatMeshToTensor(device, dim=1).config == ttnn.concat_mesh_to_tensor_composer(device, 1).config
 
 
 def test_no_function_is_made_before_it_is_asked_for() -> None:

@@ -177,7 +177,6 @@ def test_helpers_are_the_documented_configs() -> None:
     assert ttnn.concat_mesh_to_tensor_composer(device, 2).config == jm.MeshComposerConfig([2], [8])
     assert device.get_num_devices() == 8
     assert device.get_device_ids() == [d.id for d in device.mesh.devices.flat]
-    assert device.get_device_id(ttnn.MeshCoordinate(1, 0)) == 4
 
 
 def test_empty_devices_hold_nothing() -> None:

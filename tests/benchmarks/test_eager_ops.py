@@ -17,8 +17,16 @@ import pytest
 from jax import lax
 
 from jaxmesh import ttnn
-from jaxmesh.cli.demo.block import NEVER, NORM_EPSILON, ROTARY_BASE
-from jaxmesh.cli.demo.model import Dims, input_spec, make_inputs, unsharded_model, weight_specs
+from jaxmesh.cli.demo.model import (
+    NEVER,
+    NORM_EPSILON,
+    ROTARY_BASE,
+    Dims,
+    input_spec,
+    make_inputs,
+    unsharded_model,
+    weight_specs,
+)
 from tests.benchmarks.ratios import compare
 
 SIZES = {

@@ -16,7 +16,7 @@ from jax import lax
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Call
+from jaxmesh.dialects.op import Call, Trait
 from jaxmesh.dialects.perform import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from tests.generators.drafts import Draft, freed, lowered, replicated
@@ -27,7 +27,7 @@ from tests.generators.ttir_cases.case import assert_close, expected
 
 pytestmark = pytest.mark.slow(but_one_in=16)
 
-PRINTED = [c for c in CASES if c.is_printed_in_ttnn]
+PRINTED = [c for c in CASES if c.is_printed_in_ttnn and Trait.DECOMPOSED not in ttir.OPS[c.row].traits]
 LOCAL = sorted({c.row for c in PRINTED})
 
 
@@ -136,8 +136,6 @@ def test_exchanges(mesh: tuple[int, ...]) -> None:
 
 # --- along an axis ---------------------------------------------------------------------------------------------------
 
-REDUCE = {"sum": np.sum, "max": np.max, "min": np.min, "mean": np.mean, "prod": np.prod}
-
 
 def along(mesh: Sequence[int], axis: int, x: np.ndarray) -> np.ndarray:
     """For each device what stands along an axis: (devices, places along the axis, ..)."""
@@ -146,30 +144,21 @@ def along(mesh: Sequence[int], axis: int, x: np.ndarray) -> np.ndarray:
     return np.stack([x[row] for row in rows])
 
 
-def reduced(kind: str, rows: np.ndarray) -> np.ndarray:
-    """Truth values are added as `or`, multiplied as `and`, and the mean of whole numbers is cut towards zero."""
-    if rows.dtype == np.bool_:
-        return (np.any if kind in ("sum", "max") else np.all)(rows, axis=1)
-    made = REDUCE[kind](rows, axis=1)
-    return np.trunc(made).astype(rows.dtype)
-
-
 def reductions(mesh: Sequence[int]) -> list[Exchange]:
     rng, made = np.random.default_rng(list(mesh)), []
-    forms = itertools.product(range(len(mesh)), [0, 1, 2, 5] if len(mesh) < 3 else [2], REDUCE)
-    for axis, rank, kind in forms:
+    """Sums: a program has other reductions as gathers. Truth values are added as `or`, and scattered alone."""
+    for axis, rank in itertools.product(range(len(mesh)), [0, 1, 2, 5] if len(mesh) < 3 else [2]):
         shape = (4 * mesh[axis],) * min(rank, 1) + (2,) * (rank - 1)
-        dtype = [np.float32, np.int32, np.bool_][int(rng.integers(0, 3))]
-        x = rng.integers(-3, 4, (math.prod(mesh), *shape)).astype(dtype)
-        x = x * mesh[axis] if kind == "mean" and dtype is not np.bool_ else x
-        whole = reduced(kind, along(mesh, axis, x.astype(dtype))).astype(dtype)
-        name = "all_reduce_async" if rank == 2 else "all_reduce"
-        said = {"reduce_type": kind, "cluster_axis": axis}
-        made.append((name, said, x.astype(dtype), whole))
-        for dim in {0, -rank} if rank else ():
-            places = [np.unravel_index(d, mesh)[axis] for d in range(math.prod(mesh))]
-            want = np.stack([np.split(w, mesh[axis], 0)[p] for w, p in zip(whole, places, strict=True)])
-            made.append(("reduce_scatter", {**said, "scatter_dim": dim}, x.astype(dtype), want))
+        for dtype in (np.float32, np.int32, np.bool_):
+            x = rng.integers(-3, 4, (math.prod(mesh), *shape)).astype(dtype)
+            whole = along(mesh, axis, x).sum(1).astype(dtype)
+            said = {"reduce_type": "sum", "cluster_axis": axis}
+            if dtype is not np.bool_:
+                made.append(("all_reduce", said, x, whole))
+            if rank:
+                places = [np.unravel_index(d, mesh)[axis] for d in range(math.prod(mesh))]
+                want = np.stack([np.split(w, mesh[axis], 0)[p] for w, p in zip(whole, places, strict=True)])
+                made.append(("reduce_scatter", {**said, "scatter_dim": 0}, x, want))
     return made
 
 
@@ -183,12 +172,10 @@ def pieces(mesh: Sequence[int]) -> list[Exchange]:
             rows = along(mesh, axis, x)
             want = np.stack([np.concatenate(list(row), dim) for row in rows])
             made.append(("all_gather", {"all_gather_dim": dim, "cluster_axis": axis}, x, want))
-        dim = -len(shape) if shape[0] == 6 else 1
+        dim = 0 if shape[0] == 6 else 1
         want = np.stack([np.split(v, mesh[axis], dim)[p] for v, p in zip(x, places, strict=True)])
         made.append(("mesh_partition", {"dim": dim, "cluster_axis": axis}, x, want))
-    x = of_devices(rng, mesh, (2, 3 * count), np.float32)
-    want = np.stack([np.split(v, count, 1)[d] for d, v in enumerate(x)])
-    return [*made, ("mesh_partition", {"dim": 1}, x, want)]
+    return made
 
 
 @pytest.mark.parametrize("mesh", [(2,), (2, 3), (3, 1, 2)], ids=lambda m: "x".join(map(str, m)))
@@ -205,27 +192,6 @@ def test_along_axes(mesh: tuple[int, ...], make: Any) -> None:
             assert op.attributes.get("scatter_dim", 0) >= 0
     for (name, attributes, _, want), got in zip(cases, draft.run(made), strict=True):
         np.testing.assert_array_equal(got, want, err_msg=f"{name} {attributes}")
-
-
-def test_norms_over_an_axis() -> None:
-    draft = Draft((2, 3))
-    rng = np.random.default_rng(0)
-    x, residual = rng.normal(size=(2, 6, 4, 5)).astype(np.float32)
-    weight, bias = rng.normal(size=(2, 6, 1, 5)).astype(np.float32)
-    rows = along((2, 3), 1, x + residual)
-    square = np.mean(rows**2, axis=(1, 3))[:, :, None]
-    centred = x - np.mean(along((2, 3), 1, x), axis=(1, 3))[:, :, None]
-    spread = np.mean(along((2, 3), 1, centred) ** 2, axis=(1, 3))[:, :, None]
-    said = {"cluster_axis": 1, "epsilon": 0.5}
-    values = [draft.operand(v) for v in (x, weight, bias, residual)]
-    for name, operands in (
-        ("distributed_rms_norm", [values[0], values[1], values[3]]),
-        ("distributed_layer_norm", [values[0], None, values[2], None]),
-    ):
-        draft.result(draft.add(f"ttir.{name}", operands, (4, 5), np.float32, **said))
-    got = draft.run(lowered(draft.program))
-    np.testing.assert_allclose(got[0], (x + residual) / np.sqrt(square + 0.5) * weight, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(got[1], centred / np.sqrt(spread + 0.5) + bias, rtol=1e-5, atol=1e-5)
 
 
 # --- any form of what is rewritten -----------------------------------------------------------------------------------
@@ -312,23 +278,6 @@ def a_pool(rng: np.random.Generator) -> Sample:
     return name, [rng.integers(-9, 9, (2, *rng.integers(4, 8, 2), 3)).astype(np.float32)], {**pairs, **edges, **own}
 
 
-def a_product(rng: np.random.Generator) -> Sample:
-    batch, contracted, left, right = (int(n) for n in rng.integers(0, 3, 4))
-    names = iter(range(batch + contracted + left + right))
-    groups = [[next(names) for _ in range(n)] for n in (batch, contracted, left, right)]
-    sizes = rng.integers(1, 4, sum(map(len, groups)))
-    dtype = rng.choice([np.float32, np.int32])
-    sides: dict[str, list[int]] = {}
-    for side, free in (("lhs", groups[2]), ("rhs", groups[3])):
-        sides[side] = rng.permutation([*groups[0], *groups[1], *free]).astype(int).tolist()
-    attributes = {
-        f"{kind}_dims_{side}": tuple(dims.index(n) for n in group)
-        for side, dims in sides.items()
-        for kind, group in (("batch", groups[0]), ("contract", groups[1]))
-    }
-    return "dot_general", [rng.integers(-4, 5, sizes[dims]).astype(dtype) for dims in sides.values()], attributes
-
-
 def a_pad(rng: np.random.Generator) -> Sample:
     shape = rng.integers(1, 5, rng.integers(1, 4))
     edges = rng.integers(-3, 4, (len(shape), 2))
@@ -356,7 +305,7 @@ def test_any_former_form(make: Any) -> None:
         np.testing.assert_allclose(got, meaning(*operands), rtol=1e-5, atol=1e-5, err_msg=f"{seed}: {attributes}")
 
 
-@pytest.mark.parametrize("make", [a_pool, a_product, a_pad], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("make", [a_pool, a_pad], ids=lambda m: m.__name__)
 def test_any_form(make: Any) -> None:
     program, given = Program("f", {"x": 1}), []
     for seed in range(20):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
@@ -14,8 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.analysis.upstream.environment import find_plugin
-from jaxmesh.analysis.upstream.headers import INCLUDED, headers_of
+from jaxmesh.analysis.environments import cache_folder, private_folder
+from jaxmesh.analysis.machines import DEFAULT, machine_named
+from jaxmesh.analysis.upstream.environment import Plugin, find_plugin
+from jaxmesh.analysis.upstream.worker import with_assets
 from jaxmesh.dialects.ttnn.forms import STAND_INS
 from jaxmesh.emit.cpp.printer import SOURCE
 from jaxmesh.errors import UpstreamError
@@ -245,3 +248,38 @@ def _type_text(header: Path, line: int) -> list[str]:
     text = "\n".join(header.read_text(encoding="utf-8").splitlines()[line - 1 :])
     text = " ".join(re.sub(r"//.*", "", text).split())
     return [textwrap.shorten(text[: _closing(text, text.find("{"))], _LONGEST)] if _TYPE.match(text) else []
+
+
+INCLUDED = ("ttnn/api", "ttnn/cpp", "tt_metal/api", "tt_metal", "ttnn/core")
+"""The folders to include, in order."""
+_SUFFIXES = {".hpp", ".h", ".inl"}
+
+
+def headers_of(plugin: Plugin) -> Path:
+    """Returns the folder with the headers of a plugin; starts the plugin if the cache does not have them.
+
+    Raises:
+      UpstreamError: the plugin does not start.
+    """
+    found = os.stat(plugin.library)
+    key = hashlib.sha256(repr((plugin.library, found.st_size, found.st_mtime_ns)).encode()).hexdigest()[:16]
+    target = private_folder(cache_folder() / "ttnn-headers") / key
+    if not target.is_dir():
+        with_assets(plugin, machine_named(DEFAULT), lambda assets: _copy(assets, target))
+    return target
+
+
+def _copy(assets: Path, target: Path) -> None:
+    made = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        for top in ("ttnn", "tt_metal"):
+            shutil.copytree(assets / top, made / top, ignore=_others)
+        if not target.is_dir():
+            made.rename(target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _others(folder: str, names: list[str]) -> set[str]:
+    """Returns the names of files that are not headers."""
+    return {n for n in names if Path(n).suffix not in _SUFFIXES and not Path(folder, n).is_dir()}

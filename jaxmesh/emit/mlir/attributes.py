@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxmesh.dialects.attributes import reorder_edges
 from jaxmesh.dialects.quoting import mlir_string
-from jaxmesh.dialects.ttnn.layouts import element_type
 from jaxmesh.emit.mlir.spelling import Spelling
 from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
@@ -159,10 +158,6 @@ def _dims(value: Any) -> str:
     return (by(value) or "[]") if isinstance(value, (tuple, list)) else by((value,))
 
 
-def _type(value: Any) -> str:
-    return value if isinstance(value, str) and _WORD.fullmatch(value) else element_type(np.dtype(value))
-
-
 # --- configs ---------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +182,6 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "string": lambda value: mlir_string(str(value)),
     "shape": lambda value: f"#ttnn.shape<{by(value)}>",
     "any": lambda value: _integers_or_one("i32", value),
-    "type": _type,
     "text": _text,
     "convolution_layout": _convolution_layout,
     "mapper_config": _mapper,

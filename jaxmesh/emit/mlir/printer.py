@@ -12,13 +12,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from jaxmesh.dialects.attributes import is_uniform
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import LOOP, Op, Port, Program, Value
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
-from jaxmesh.emit.mlir.spelling import Layouts, Spelling, is_uniform, resource_section, symbol
+from jaxmesh.emit.mlir.spelling import Layouts, Spelling, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 from jaxmesh.jaxprs.untyped import Array
 

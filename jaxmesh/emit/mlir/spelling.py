@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.attributes import is_uniform
 from jaxmesh.dialects.program import Shape, Type
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.ttnn.layouts import element_type, layout_text, signed, stored_type
@@ -106,20 +107,6 @@ class Spelling:
         if self._context is None:
             self._context = ir.Context()
         return self._context
-
-
-def is_uniform(array: Array) -> bool:
-    """Returns True if all elements of a non-empty array have the same bits."""
-    if not any(array.strides):
-        return True
-    flat = array.reshape(-1)
-    # Most arrays differ among their first elements.
-    return _have_same_bits(flat[:LISTED]) and _have_same_bits(flat)
-
-
-def _have_same_bits(flat: Array) -> bool:
-    element_bytes = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
-    return bool((element_bytes == element_bytes[0]).all())
 
 
 def resource_section(arrays: Mapping[str, Array]) -> str:

@@ -13,9 +13,8 @@ from jaxmesh.frontends.jax.retype import spread, varying, widen_carry
 from jaxmesh.frontends.mlir.attributes import Array
 from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, enum_of
-from jaxmesh.frontends.stablehlo.reductions import constant_of
+from jaxmesh.frontends.stablehlo.reductions import constant_of, integers_of
 from jaxmesh.frontends.stablehlo.shardings import axes_of
-from jaxmesh.frontends.stablehlo.stacks import Stacks, find_stacks
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.untyped import DType, lax
@@ -224,6 +223,43 @@ def _case(program: ImportContext, op: ir.Operation) -> list[Sharded]:
         chosen = lax.select((chosen < 0) | (chosen >= count), lax.full_like(chosen, len(branches) - 1), chosen)
         results = lax.switch(chosen, branches)
     return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
+
+
+# --- stacked results -------------------------------------------------------------------------------------------------
+# An iteration that writes one row of a carried tensor would write all of it anew; a scan stacks the rows once.
+
+
+Stacks = dict[int, tuple[ir.Value, bool]]
+"""By the number of a carried tensor the row that an iteration writes, and whether the last row comes first."""
+
+
+def find_stacks(op: ir.Operation, length: int, known: Callable[[ir.Value], Array | None]) -> Stacks:
+    """Returns the carried tensors that are stacks.
+
+    Args:
+      op: a `stablehlo.while`.
+      length: the number of its iterations.
+      known: returns the number that a value of the body has in each iteration; None for another value.
+    """
+    cond, body = (r.blocks[0] for r in op.regions)
+    end = body.operations[-1]
+    rows = np.arange(length)
+    found: Stacks = {}
+    for i, (stack, made) in enumerate(zip(body.arguments, end.operands, strict=True)):
+        write = producer(made, "stablehlo.dynamic_update_slice")
+        if write is None or write.operands[0] != stack:
+            continue
+        shape, row = (list(v.type.shape) for v in (stack, write.operands[1]))
+        reads = [len(list(v.uses)) for v in (stack, made, cond.arguments[i])]
+        if reads != [1, 1, 0] or [len(rows), *shape[1:]] != shape or [1, *shape[1:]] != row:
+            continue
+        first, *others = (integers_of(v, known) for v in write.operands[2:])
+        if first is None or any(x is None or x.any() for x in others):
+            continue
+        orders = [np.array_equal(np.clip(first, 0, len(rows) - 1), order) for order in (rows, rows[::-1])]
+        if any(orders):
+            found[i] = write.operands[1], not orders[0]
+    return found
 
 
 OPS: dict[str, Whole] = {"stablehlo.while": _while, "stablehlo.case": _case, "stablehlo.if": _case}

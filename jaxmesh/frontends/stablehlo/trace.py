@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.dialects.varying import vary_alike
@@ -24,13 +24,14 @@ from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
 from jaxmesh.jaxprs.user_trace import FunctionTrace
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
+from jaxmesh.sharding.shard_attributes import named_axes
 
 if TYPE_CHECKING:
     from jaxmesh.frontends.stablehlo.program import ImportedProgram
 
-_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
+_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit")
 """JAX's primitives that ask for a sharding inside of a program."""
-_USERS = ("sharding_constraint", "device_put", "jit", "pjit")
+_USERS = ("sharding_constraint", "device_put", "jit")
 """Those that only a user's call makes."""
 
 
@@ -80,12 +81,6 @@ class Asked:
 def is_split(sharding: object) -> bool:
     """Returns True if a sharding splits a value over more than one device of a mesh."""
     return isinstance(sharding, NamedSharding) and any(sharding.mesh.shape[a] > 1 for a in named_axes(sharding.spec))
-
-
-def named_axes(spec: PartitionSpec) -> list[str]:
-    """Returns the mesh axes that a spec names."""
-    rows: list[Sequence[object]] = [e if isinstance(e, tuple) else (e,) for e in spec.partitions]
-    return [a for row in rows for a in row if isinstance(a, str)]
 
 
 def constraints(jaxpr: Jaxpr) -> list[Eqn]:

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
+from jaxmesh.dialects.attributes import is_uniform
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, SHORT, UNROLL_LIMIT, Op, Program, Shape, Value
@@ -25,7 +26,6 @@ from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, is_key
 from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.jaxprs.walk import Contents
-from jaxmesh.passes.def_use import is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder, plain
 from jaxmesh.passes.flatten.constant_folding import FOLDS, SMALL, as_array, fold, storage_type
 

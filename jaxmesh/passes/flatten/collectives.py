@@ -119,7 +119,7 @@ def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
         remarks.remark(b.line, "legalised", f"one {op} per mesh axis: {chain}", f"TTNN's {op} takes one cluster_axis")
 
 
-@RULES.add("psum", "psum2", "psum_invariant")
+@RULES.add("psum", "psum_invariant")
 def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # Never folded: equal values are added, too.
     op, names = COLLECTIVES[eqn.primitive.name], _names(eqn, eqn.params["axes"])

@@ -131,7 +131,7 @@ def _dot_general(params: Params, x: Pair, y: Pair) -> Pair:
 
 
 _MOVES = (
-    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "gather", "pad",
+    "broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "dynamic_update_slice", "gather", "pad",
     "reduce_sum", "reshape", "rev", "select_n", "slice", "split", "squeeze", "transpose",
 )  # fmt: skip
 

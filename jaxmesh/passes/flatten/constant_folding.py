@@ -120,7 +120,7 @@ def _elementwise(function: Callable[..., object]) -> Fold:
 FOLDS.update({name: _elementwise(function) for name, function in ELEMENTWISE.items()})
 
 
-@FOLDS.add("convert_element_type", "copy", "copy_p", "stop_gradient")
+@FOLDS.add("convert_element_type", "copy", "stop_gradient")
 def _convert(eqn: Eqn, xs: Sequence[Array]) -> Array:
     return xs[0].astype(eqn.outvars[0].aval.dtype)
 

@@ -38,7 +38,7 @@ _OF_BOOLS: Mapping[str, str] = {
 }  # fmt: skip
 
 IDENTITIES = (
-    "copy", "copy_p", "stop_gradient", "name", "sharding_constraint", "layout_constraint", "reshard",
+    "copy", "stop_gradient", "name", "sharding_constraint", "layout_constraint", "reshard",
     "with_memory_space_constraint",
 )  # fmt: skip
 """Primitives that say something of a value and give it back; with one operand."""

@@ -39,7 +39,7 @@ _ITERATES = (
 REFUSED = {
     **dict.fromkeys(CALLBACKS, CALLS_HOST),
     **dict.fromkeys(
-        ("eigh", "eig", "svd", "schur", "igamma", "igammac", "igamma_grad_a", "random_gamma", "random_gamma_grad"),
+        ("eigh", "eig", "svd", "schur", "igamma", "igammac", "igamma_grad_a", "random_gamma"),
         _ITERATES,
     ),
     "regularized_incomplete_beta": _ITERATES,

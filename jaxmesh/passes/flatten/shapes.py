@@ -80,7 +80,7 @@ def _reshape(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.reshape(x if order is None else b.permute(x, order), b.result(eqn)[0])
 
 
-@RULES.add("squeeze", "expand_dims")
+@RULES.add("squeeze")
 def _squeeze(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.reshape(xs[0], b.result(eqn)[0])
 

@@ -15,11 +15,10 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-from jaxmesh.dialects.attributes import Attributes
+from jaxmesh.dialects.attributes import Attributes, is_uniform
 from jaxmesh.dialects.definitions import DEFINITIONS, definition_of
 from jaxmesh.dialects.program import Op, Shape, Type, Value
 from jaxmesh.jaxprs.untyped import Array, DType
-from jaxmesh.passes.def_use import is_uniform
 from jaxmesh.passes.flat_builder import FlatBuilder
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")

@@ -17,8 +17,8 @@ from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site
 
 PATTERNS: Rules[Pattern] = Rules()
 
-_SENDS = "TTNN's point_to_point has one sender and one receiver, along one mesh axis"
 _SUMS = "TTNN's all_reduce and reduce_scatter give sums only"
+_SENDS = "TTNN's point_to_point has one sender and one receiver, along one mesh axis"
 
 
 # --- along an axis ---------------------------------------------------------------------------------------------------
@@ -42,74 +42,34 @@ def _all_gather(o: Ops, site: Site) -> Value:
     return _gather(o, x, site["all_gather_dim"] % len(shape), axis)
 
 
-def all_reduce_sum(o: Ops, x: Value, axis: int, name: str = "all_reduce") -> Value:
+def _all_reduce(o: Ops, x: Value, axis: int) -> Value:
     """Sums along a mesh axis; TTNN does it for tensors of at least four dims."""
     shape = o.shape(x)
     wide = o.reshape(x, (1,) * (4 - len(shape)) + shape)
-    return o.reshape(o.same(name, [wide], reduce_type="sum", cluster_axis=axis), shape)
+    return o.reshape(o.same("all_reduce", [wide], reduce_type="sum", cluster_axis=axis), shape)
 
 
-def _reduce(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") -> Value:
-    """Reduces along a mesh axis; for other kinds than sums, gathers and reduces on each device."""
-    if o.dtype(x) == BOOL:
-        return _reduce_bools(o, x, axis, kind, name)
-    if kind in ("sum", "mean"):
-        total = all_reduce_sum(o, x, axis, name)
-        return total if kind == "sum" else o.binary("divide", total, o.full((), o.mesh[axis], o.dtype(x)))
-    remarks.remark(o.line, "legalised", f"all_gather, and a {kind} on each device", _SUMS)
-    shape = o.shape(x)
-    size = math.prod(shape)
-    if not size:
-        return x
-    gathered = _gather(o, o.reshape(x, (1, size)), 0, axis)
-    dims = 0 if kind == "prod" else (0,)
-    return o.reshape(o.op(kind, [gathered], (size,), o.dtype(x), dim_arg=dims, keep_dim=False), shape)
-
-
-def _reduce_bools(o: Ops, x: Value, axis: int, kind: str, name: str) -> Value:
-    """Counts truth values: a sum or a maximum needs one, other kinds need all."""
-    remarks.remark(o.line, "legalised", "truth values are counted as int32 and compared", _SUMS)
-    count = all_reduce_sum(o, o.cast(x, INDEX), axis, name)
-    least = 1 if kind in ("sum", "max") else o.mesh[axis]
-    return o.binary("ge", count, o.full((), least, INDEX), BOOL)
-
-
-@PATTERNS.add("all_reduce", "all_reduce_async")
-def _all_reduce(o: Ops, site: Site) -> Value:
-    return _reduce(o, site.x, site["cluster_axis"], site["reduce_type"], site.name)
+PATTERNS.add("all_reduce")(lambda o, site: _all_reduce(o, site.x, site["cluster_axis"]))
 
 
 @PATTERNS.add("reduce_scatter")
 def _reduce_scatter(o: Ops, site: Site) -> Value:
-    x, axis, kind = site.x, site["cluster_axis"], site["reduce_type"]
-    shape = o.shape(x)
-    dim = site["scatter_dim"] % len(shape)
-    if kind != "sum" or o.dtype(x) == BOOL:
+    x, dim, axis, result = site.x, site["scatter_dim"], site["cluster_axis"], site.result
+    if o.dtype(x) == BOOL:
         remarks.remark(o.line, "legalised", "reduced along the axis, then each device keeps its piece", _SUMS)
-        return _partition(o, _reduce(o, x, axis, kind), dim, axis)
-    more = max(4 - len(shape), 0)
-    wide = o.reshape(x, (1,) * more + shape)
-    attributes = {"reduce_type": kind, "scatter_dim": dim + more, "cluster_axis": axis}
-    result = site.result
-    return o.reshape(
-        o.op("reduce_scatter", [wide], (1,) * more + result.shape, result.dtype, **attributes), result.shape
-    )
-
-
-def _partition(o: Ops, x: Value, dim: int, axis: int) -> Value:
-    shape = list(o.shape(x))
-    shape[dim] //= o.mesh[axis]
-    return o.op("mesh_partition", [x], shape, o.dtype(x), dim=dim, cluster_axis=axis)
+        remarks.remark(o.line, "legalised", "truth values are counted as int32 and compared", _SUMS)
+        some = o.binary("ge", _all_reduce(o, o.cast(x, INDEX), axis), o.full((), 1, INDEX), BOOL)
+        return o.op("mesh_partition", [some], result.shape, BOOL, dim=dim, cluster_axis=axis)
+    more = max(4 - len(result.shape), 0)
+    wide, shape = o.reshape(x, (1,) * more + o.shape(x)), (1,) * more + result.shape
+    attributes = {"reduce_type": "sum", "scatter_dim": dim + more, "cluster_axis": axis}
+    return o.reshape(o.op("reduce_scatter", [wide], shape, result.dtype, **attributes), result.shape)
 
 
 @PATTERNS.add("mesh_partition")
 def _mesh_partition(o: Ops, site: Site) -> Value:
-    axis, x = site["cluster_axis"], site.x
-    dim = site["dim"] % len(o.shape(x))
-    # Without an axis the pieces go to all devices, row-major: partition along one axis after another.
-    for each in range(len(o.mesh)) if axis is None else (axis,):
-        x = _partition(o, x, dim, each)
-    return x
+    dim, axis = site["dim"], site["cluster_axis"]
+    return o.op("mesh_partition", [site.x], site.result.shape, site.result.dtype, dim=dim, cluster_axis=axis)
 
 
 # --- from one device to another --------------------------------------------------------------------------------------
@@ -153,20 +113,10 @@ def _send_zeros(o: Ops, out: Value, devices: Sequence[int]) -> Value:
     return out
 
 
-def _rows(value: object) -> list[list[int]]:
-    table = np.asarray(value)
-    if table.ndim == 0:
-        # MLIR prints equal ids as one number.
-        return [[int(table)]]
-    return [[int(i) for i in row] for row in table]
-
-
 @PATTERNS.add("collective_permute")
 def _collective_permute(o: Ops, site: Site) -> Value:
     """Sends to every target the value of its source; every other device has zeros."""
-    x = site.x
-    value = np.asarray(site["source_target_pairs"])
-    pairs = [[int(value)] * 2] if value.ndim == 0 else _rows(value)
+    x, pairs = site.x, np.asarray(site["source_target_pairs"]).tolist()
     remarks.remark(o.line, "legalised", "one point_to_point per pair, and per axis that a pair crosses", _SENDS)
     rest = sorted(set(range(math.prod(o.mesh))) - {t for _, t in pairs})
     if not pairs or not math.prod(o.shape(x)):
@@ -183,7 +133,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
 @PATTERNS.add("collective_broadcast")
 def _collective_broadcast(o: Ops, site: Site) -> Value:
     """Sends to every member of a group the value of its first one; a device in no group has zeros."""
-    x, groups = site.x, _rows(site["replica_groups"])
+    x, groups = site.x, np.asarray(site["replica_groups"]).tolist()
     remarks.remark(o.line, "legalised", "one point_to_point from the first member of a group to each other one", _SENDS)
     out = o.same("assign", [x])
     for first, *others in groups:
@@ -196,7 +146,7 @@ def _collective_broadcast(o: Ops, site: Site) -> Value:
 @PATTERNS.add("all_to_all")
 def _all_to_all(o: Ops, site: Site) -> Value:
     """Sends a device's pieces to the members of its group, one each, and joins the received ones."""
-    x, groups = site.x, _rows(site["replica_groups"])
+    x, groups = site.x, np.asarray(site["replica_groups"]).tolist()
     remarks.remark(o.line, "legalised", "one point_to_point per piece and pair of members, then a concat", _SENDS)
     rank, count = len(o.shape(x)), len(groups[0])
     split: int = site["split_dim"] % rank

@@ -51,24 +51,20 @@ def _zero_extended(o: Ops, x: Value) -> Value:
     return o.binary("bitwise_and", o.cast(x, INDEX), o.full((), 2**bits - 1, INDEX))
 
 
-def _in_int32(o: Ops, site: Site, pattern: Pattern, extend: Extend | None = None) -> Value:
+def _in_int32(o: Ops, site: Site, pattern: Pattern, extend: Extend = lambda o, x: o.cast(x, INDEX)) -> Value:
     """Computes an op of narrow integers in int32, and keeps the lower bits."""
-    wide = tuple([None if v is None else (extend or _cast)(o, v) for v in site.operands])
+    wide = tuple([None if v is None else extend(o, v) for v in site.operands])
     results = tuple(replace(t, dtype=INDEX) for t in site.results)
     made = pattern(o, replace(site, operands=wide, results=results))
     (value,) = (made,) if isinstance(made, int) else made
     return narrow(o, value, site.result.dtype)
 
 
-def _cast(o: Ops, x: Value) -> Value:
-    return o.cast(x, INDEX)
-
-
-def widening(pattern: Pattern, extend: Extend | None = None) -> Pattern:
+def widening(pattern: Pattern, *extend: Extend) -> Pattern:
     """Returns a pattern that computes narrow integers in int32."""
 
     def wide(o: Ops, site: Site) -> Value | Sequence[Value]:
-        return _in_int32(o, site, pattern, extend) if is_narrow(site.result.dtype) else pattern(o, site)
+        return _in_int32(o, site, pattern, *extend) if is_narrow(site.result.dtype) else pattern(o, site)
 
     return wide
 
@@ -88,21 +84,16 @@ def _kind(dtype: DType) -> str:
 
 
 @PATTERNS.add("neg")
+@widening
 def _neg(o: Ops, site: Site) -> Value | Sequence[Value]:
-    return _subtract_from_zero(o, site) if site.result.dtype.kind == "u" else widening(carry_over)(o, site)
-
-
-def _subtract_from_zero(o: Ops, site: Site) -> Value:
-    if is_narrow(site.result.dtype):
-        return _in_int32(o, site, carry_over)
-    return o.op("subtract", [o.full((), 0, site.result.dtype), site.x], site.result.shape, site.result.dtype)
+    shape, dtype = site.result.shape, site.result.dtype
+    return o.op("subtract", [o.full((), 0, dtype), site.x], shape, dtype) if dtype.kind == "u" else carry_over(o, site)
 
 
 @PATTERNS.add("sign")
+@widening
 def _sign(o: Ops, site: Site) -> Value | Sequence[Value]:
     x, result = site.x, site.result
-    if is_narrow(result.dtype):
-        return _in_int32(o, site, _sign)
     kind = _kind(result.dtype)
     if not kind:
         return carry_over(o, site)
@@ -112,10 +103,9 @@ def _sign(o: Ops, site: Site) -> Value | Sequence[Value]:
 
 
 @PATTERNS.add("div", "divide")
+@widening
 def _div(o: Ops, site: Site) -> Value | Sequence[Value]:
     (a, b), result = site.xs, site.result
-    if is_narrow(result.dtype):
-        return _in_int32(o, site, _div)
     if result.dtype == INDEX:
         return _quotient(o, a, b)
     if result.dtype == _UINT32:
@@ -211,10 +201,9 @@ def matrix_product(o: Ops, a: Value, b: Value, dtype: DType) -> Value:
 
 
 @PATTERNS.add("prod")
+@widening
 def _prod(o: Ops, site: Site) -> Value:
     x, result = site.x, site.result
-    if is_narrow(result.dtype):
-        return _in_int32(o, site, _prod)
     for dim in site.dims(len(o.shape(x))):
         x = product_along(o, x, dim)
     return o.reshape(x, result.shape)

@@ -11,7 +11,6 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, is_integer
-from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
 from jaxmesh.passes.ttir_to_ttnn.elementwise import matrix_product
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
 
@@ -77,30 +76,6 @@ def _flat_batch(o: Ops, x: Value, batch: Shape) -> Value:
     return o.reshape(wide, (math.prod(batch), *shape[-2:]))
 
 
-@PATTERNS.add("dot_general")
-def _dot_general(o: Ops, site: Site) -> Value:
-    """Computes the product of both sides as batches of matrices, whose dims are in the right order already."""
-    (a, b), result = site.xs, site.result
-    left = _matrices(o, a, site["batch_dims_lhs"], site["contract_dims_lhs"], contracted_first=False)
-    right = _matrices(o, b, site["batch_dims_rhs"], site["contract_dims_rhs"], contracted_first=True)
-    if _is_whole(result.dtype):
-        left, right = (o.reshape(x, (math.prod(o.shape(x)[:-2]), *o.shape(x)[-2:])) for x in (left, right))
-        return o.reshape(matrix_product(o, left, right, result.dtype), result.shape)
-    shape = (*o.shape(left)[:-1], o.shape(right)[-1])
-    return o.reshape(o.op("matmul", [left, right], shape, result.dtype), result.shape)
-
-
-def _matrices(o: Ops, x: Value, batch: Sequence[int], contracted: Sequence[int], *, contracted_first: bool) -> Value:
-    """Returns a tensor as (..., free, contracted) or (..., contracted, free), behind the dims of the batch."""
-    shape = o.shape(x)
-    batch, contracted = [d % len(shape) for d in batch], [d % len(shape) for d in contracted]
-    free = [d for d in range(len(shape)) if d not in batch and d not in contracted]
-    groups = [batch, contracted, free] if contracted_first else [batch, free, contracted]
-    moved = o.permute(x, [d for group in groups for d in group])
-    sizes = [math.prod(shape[d] for d in group) for group in groups[1:]]
-    return o.reshape(moved, (*(shape[d] for d in batch), *sizes))
-
-
 # --- reductions ------------------------------------------------------------------------------------------------------
 
 
@@ -152,30 +127,3 @@ def _batch_norm(o: Ops, site: Site) -> Value:
     flat = o.reshape(x, image)
     out = o.op("batch_norm_inference", [flat, *rows], image, site.result.dtype, epsilon=site["epsilon"])
     return o.reshape(out, shape)
-
-
-# --- over a mesh axis ------------------------------------------------------------------------------------------------
-
-
-def _mean_over(o: Ops, x: Value, axis: int) -> Value:
-    """Returns the mean over the last dim, which is split over a mesh axis."""
-    shape = o.shape(x)
-    total = all_reduce_sum(o, o.reduce("sum", x, [len(shape) - 1], keep=True), axis)
-    return o.binary("divide", total, o.full((), shape[-1] * o.mesh[axis], np.float32))
-
-
-@PATTERNS.add("distributed_rms_norm", "distributed_layer_norm")
-def _distributed_norm(o: Ops, site: Site) -> Value:
-    axis, centres, x = site["cluster_axis"], site.name == "distributed_layer_norm", o.cast(site.x, np.float32)
-    residual = site.optional(3 if centres else 2)
-    if residual is not None:
-        x = o.binary("add", x, o.cast(residual, np.float32))
-    if centres:
-        x = o.binary("subtract", x, _mean_over(o, x, axis))
-    square = _mean_over(o, o.binary("multiply", x, x), axis)
-    kept = o.binary("add", square, o.full((), site["epsilon"], np.float32))
-    x = o.binary("multiply", x, o.same("rsqrt", [kept]))
-    for name, scale in (("multiply", site.optional(1)), ("add", site.optional(2) if centres else None)):
-        if scale is not None:
-            x = o.binary(name, x, o.reshape(o.cast(scale, np.float32), (math.prod(o.shape(scale)),)))
-    return o.cast(x, site.result.dtype)

@@ -8,12 +8,12 @@ about calls: numbers beside tensors, tensors in rows, and arguments that leave a
 from collections.abc import Mapping
 
 from jaxmesh.dialects.ttnn.forms import CREATED
-from jaxmesh.ttnn.rules import devices, elementwise, moves, neural, reductions
+from jaxmesh.ttnn.rules import devices, elementwise, moves, reductions
 from jaxmesh.ttnn.rules.definitions import DEFINITIONS, defined
 from jaxmesh.ttnn.rules.given import Rule
 
 RULES: Mapping[str, Rule] = {
     **{callee: defined for callee, op in DEFINITIONS.items() if op.accepts is not CREATED},
-    **devices.RULES, **elementwise.RULES, **moves.RULES, **neural.RULES, **reductions.RULES,
+    **devices.RULES, **elementwise.RULES, **moves.RULES, **reductions.RULES,
 }  # fmt: skip
 """By the dotted name of the function."""

@@ -397,7 +397,6 @@ PLAIN: dict[str, Target] = {
         "memory_layout": just(ttnn.TensorMemoryLayout.INTERLEAVED), "buffer_type": just(ttnn.BufferType.L1),
         "shard_spec": just(None)}),
     "ttnn.MeshDevice": Target(lambda mesh: ttnn.MeshDevice(mesh).shape, {"mesh": mesh}),
-    "MeshDevice.get_device_id": Target(lambda coord: device().get_device_id(coord), {"coord": just([1, 2])}),
     "ttnn.TensorToMesh": Target(lambda **k: ttnn.distribute_tensor(FULL, ttnn.TensorToMesh(**k)), {
         "mesh": mesh, "config": just(ttnn.MeshMapperConfig([S, R]))}),
     "ttnn.MeshToTensor": Target(lambda **k: ttnn.aggregate_tensor(tensor(), ttnn.MeshToTensor(**k)), {
@@ -409,9 +408,6 @@ PLAIN: dict[str, Target] = {
     "ttnn.close_mesh_device": Target(ttnn.close_mesh_device, {
         "mesh_device": lambda: ttnn.open_mesh_device((2, 4))},
         without={"device": "would close the device of the other calls"}),
-    "ttnn.compute_distribution_to_mesh_mapping": Target(ttnn.compute_distribution_to_mesh_mapping, {
-        "distribution_shape": just([2, 2]), "mesh_shape": just([2, 4])}),
-    "ttnn.ConcatMeshToTensor": Target(ttnn.ConcatMeshToTensor, {"mesh_device": device, "dim": just(0)}),
     "ttnn.concat_mesh_to_tensor_composer": Target(ttnn.concat_mesh_to_tensor_composer, {
         "mesh_device": device, "dim": just(0)}),
     "ttnn.create_mesh_composer": Target(ttnn.create_mesh_composer, {
@@ -448,10 +444,8 @@ PLAIN: dict[str, Target] = {
         "mesh_shape": just((2, 4)), "l1_small_size": just(0), "trace_region_size": just(0),
         "num_command_queues": just(1), "dispatch_core_config": just(None), "offset": just(None),
         "physical_device_ids": just((0, 1, 2, 3, 4, 5, 6, 7)), "worker_l1_size": just(0)}),
-    "ttnn.ReplicateTensorToMesh": Target(ttnn.ReplicateTensorToMesh, {"mesh_device": device}),
     "ttnn.replicate_tensor_to_mesh_mapper": Target(ttnn.replicate_tensor_to_mesh_mapper, {"mesh_device": device}),
     "ttnn.set_fabric_config": Target(ttnn.set_fabric_config, {"config": just(ttnn.FabricConfig.DISABLED)}),
-    "ttnn.ShardTensorToMesh": Target(ttnn.ShardTensorToMesh, {"mesh_device": device, "dim": just(0)}),
     "ttnn.shard_tensor_to_mesh_mapper": Target(ttnn.shard_tensor_to_mesh_mapper, {
         "mesh_device": device, "dim": just(0)}),
     "ttnn.to_device": Target(ttnn.to_device, {
@@ -466,8 +460,6 @@ PLAIN: dict[str, Target] = {
     "ttnn.to_torch": Target(ttnn.to_torch, {
         "tensor": tensor, "mesh_composer": lambda: ttnn.concat_mesh_to_tensor_composer(device(), 0),
         "torch_rank": just(None)}),
-    "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device}),
-    "ttnn.visualize_tensor": Target(ttnn.visualize_tensor, {"tensor": tensor}),
 }  # fmt: skip
 
 

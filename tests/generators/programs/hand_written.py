@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.cli.demo.block import block
+from jaxmesh.cli.demo.model import block
 
 MESH = (2, 4)
 

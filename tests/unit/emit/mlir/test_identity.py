@@ -73,7 +73,6 @@ RESPELLED = {
 """Rows with cases that no compiler writes, with what is written of them."""
 OTHER_TTNN = {
     "slice_dynamic": "TTNN has none with a start that is no number",
-    "dot_general": "TTNN has matmul, around which the meaning has fewer moves",
     "empty": "memory that nothing has written is a full of zeros",
     "avg_pool2d": "with a divisor of its own, it is a sum of windows",
 }

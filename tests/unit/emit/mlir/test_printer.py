@@ -106,8 +106,6 @@ def random_value(rng: np.random.Generator, a: Attribute, kind: np.dtype[Any]) ->
             return random_array(rng, kind, tuple(rng.integers(1, 4, 2)) if rng.integers(2) else (37, 3))
         case "dense_i64":
             return rng.integers(-1, 8, (3, 2))
-        case "type":
-            return "bf16"
         case "convolution_layout":
             return "#ttir<convolution_layout input_batch = 0, input_spatial_dimensions = 2x3>"
         case enum:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmesh.jaxprs.special_functions import expanded
+from jaxmesh.passes.flatten.special_functions import expanded
 
 X = np.random.default_rng(0).standard_normal(400).astype(np.float32)
 EDGES = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 1e30, 1e-30, np.inf, -np.inf, np.nan], np.float32)
