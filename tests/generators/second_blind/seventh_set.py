@@ -1089,3 +1089,195 @@ def gated_chunk_recurrence(x, wq, wk, wg):
     decay = jnp.where(jnp.tril(jnp.ones((8, 8), bool))[None, :, :, None], jnp.exp(jnp.minimum(gap, 0.0)), 0.0)
     s = jnp.einsum("bqhd,bkhd->bqkh", q, k) * decay / 8.0
     return jnp.einsum("bqkh,bkhd->bqhd", s, k).reshape(2, 8, 32).astype(bf16)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P(None, "x"), P(None, "x"), P("x")),
+    lambda r: (r.b(2, 6, 32), r.b(32, 20, s=0.2), r.b(32, 8, 12, s=0.2), r.b(16, 8, 16, s=0.25), r.b(8, 8, 32, s=0.15)),
+)
+def compressed_key_attention(x, w_down, w_q, w_up, w_o):
+    down = x @ w_down
+    latent, shared = down[..., :16], down[..., 16:]
+    q = jnp.einsum("btd,dhk->bthk", x, w_q)
+    kv = jnp.einsum("btc,chk->bthk", latent, w_up)
+    k = jnp.concatenate([kv[..., :8], jnp.broadcast_to(shared[:, :, None], (2, 6, 8, 4))], -1)
+    s = jnp.einsum("bthk,bshk->bhts", q, k).astype(f32) / 12**0.5
+    s = jnp.where(jnp.tri(6, dtype=bool), s, -1e30)
+    p = jax.nn.softmax(s, -1).astype(bf16)
+    return jnp.einsum("bhts,bshk,hkd->btd", p, kv[..., 8:], w_o)
+
+
+@prog((8, 1), (P("y"), P("y")), lambda r: (r.f(8, 4, 4), r.f(8, 4)))
+def gauss_jordan_solve(a, b):
+    a = jnp.einsum("bij,bkj->bik", a, a) + 2.0 * jnp.eye(4)
+    work = jnp.concatenate([a, b[..., None]], -1)
+    for i in range(4):
+        pivot = work[:, i] / work[:, i, i : i + 1]
+        rest = work - work[:, :, i : i + 1] * pivot[:, None]
+        work = jnp.where((jnp.arange(4) == i)[None, :, None], pivot[:, None], rest)
+    x = work[..., -1]
+    return x, jnp.abs(jnp.einsum("bij,bj->bi", a, x) - b).max(-1)
+
+
+@prog((2, 4), (P("y"), P("x")), lambda r: (r.f(8, 12), r.f(16, 12)))
+def hopfield_retrieval(state, memory):
+    for _ in range(3):
+        state = jax.nn.softmax(2.0 * state @ memory.T / 12**0.5, -1) @ memory
+    energy = -jax.nn.logsumexp(2.0 * state @ memory.T, -1) + (state**2).sum(-1)
+    return state, energy
+
+
+@prog((1, 8), (P("x"), P("x"), P()), lambda r: (r.f(16, 4), r.i(0, 2, 16), r.f(4, s=0.3)))
+def local_steps_then_average(x, y, w):
+    @on((1, 8), (P("x"), P("x"), P()), (P(), P("x")), check_vma=False)
+    def run(x, y, w):
+        sign = 2.0 * y.astype(f32) - 1.0
+
+        def step(i, w):
+            margin = sign * (x @ w)
+            grad = -(sign * (margin < 1.0))[:, None] * x
+            return w - 0.2 / (1.0 + i) * (grad.mean(0) + 0.01 * w)
+
+        w = lax.fori_loop(0, 4, step, w)
+        mean = lax.pmean(w, "x")
+        return mean, ((w - mean) ** 2).sum()[None]
+
+    return run(x, y, w)
+
+
+@prog((2, 4), (P("y", "x"),), lambda r: (r.i(-20, 20, 8, 16),))
+def run_lengths(x):
+    sign = jnp.sign(x)
+    same = jnp.concatenate([jnp.zeros((8, 1), bool), sign[:, 1:] == sign[:, :-1]], 1)
+    group = jnp.cumsum(1 - same.astype(i32), axis=1)
+    length = (group[:, :, None] == group[:, None]).sum(-1)
+    return length, group.max(1), jnp.where(length > 2, x * x % 7, -x)
+
+
+@prog((8, 1), (P("y"), P()), lambda r: (r.i(0, 10, 8, 6), r.i(0, 10, 4)))
+def no_repeat_and_stops(tokens, stops):
+    seen = (tokens[:, :, None] == jnp.arange(10)).astype(i32).max(1)
+    ended = (tokens[:, :, None] == stops).astype(i32).max(-1)
+    after = jnp.cumsum(ended, 1) - ended
+    pairs = (tokens[:, :-1] * 10 + tokens[:, 1:])[:, :, None] == jnp.arange(100)
+    banned = pairs & (tokens[:, -1:, None] == jnp.arange(100) // 10)
+    return jnp.where(after > 0, -1, tokens), (after == 0).sum(1), seen, banned.astype(i32).max(1)
+
+
+@prog(
+    (1, 8),
+    (P(None, "x"), P("x"), P("x")),
+    lambda r: (r.f(4, 16), r.f(16, 8, s=0.3), r.f(8, 16, s=0.3)),
+)
+def ring_overlapped_matmul(x, w, v):
+    @on((1, 8), (P(None, "x"), P("x"), P("x")), (P(), P(None, "x")), check_vma=False)
+    def run(x, w, v):
+        here = lax.axis_index("x")
+        total = lax.psum(x @ w, "x")
+        out, part = jnp.zeros((4, 2)), v
+        for hop in range(8):
+            there = (here - hop) % 8
+            row = lax.dynamic_slice_in_dim(total, there, 1, axis=1)
+            out = out + row * lax.dynamic_slice_in_dim(part, here * 2, 2, axis=1)
+            part = lax.ppermute(part, "x", ring(8))
+        return total, out
+
+    return run(x, w, v)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("y"), P(), P(None, "x")),
+    lambda r: (r.f(4, 6, 4), r.i(0, 2, 4, 6, 6), r.f(4, 8, s=0.4), r.f(8, 8, s=0.3)),
+)
+def isomorphism_network(nodes, edges, w1, w2):
+    adjacency = ((edges + edges.swapaxes(1, 2)) > 0).astype(f32) * (1 - jnp.eye(6))
+    h = jax.nn.relu((1.1 * nodes + adjacency @ nodes) @ w1)
+    h = jax.nn.relu((1.1 * h + adjacency @ h) @ w2)
+    degree = adjacency.sum(-1)
+    readout = jnp.where(degree[..., None] > 0, h, 0.0)
+    return readout.sum(1), readout.max(1), jnp.minimum(degree, 3.0).astype(i32)
+
+
+@prog((1, 8), (P(None, "x"), P(None, "x"), P()), lambda r: (r.pos(3, 16), r.f(3, 16), r.f(3)))
+def particle_filter_step(weight, particle, observed):
+    likely = weight * jnp.exp(-0.5 * (particle - observed[:, None]) ** 2)
+    likely = likely / likely.sum(-1, keepdims=True)
+    effective = 1.0 / (likely**2).sum(-1)
+    mean = (likely * particle).sum(-1, keepdims=True)
+    spread = (likely * (particle - mean) ** 2).sum(-1)
+    return jnp.where((effective < 8.0)[:, None], 1 / 16.0, likely), 0.9 * particle + 0.1 * mean, effective, spread
+
+
+@prog((8, 1), (P("y"), P(), P()), lambda r: (r.b(8, 10, 6), r.b(4, 1, 6, s=0.5), r.b(6, 6, s=0.4)))
+def depthwise_separable_sequence(x, depth, point):
+    h = lax.conv_general_dilated(
+        x, depth, (2,), [(1, 2)], dimension_numbers=("NWC", "WIO", "NWC"), feature_group_count=6
+    )
+    h = jax.nn.gelu(h) @ point
+    wide = h.astype(f32)
+    return ((wide - wide.mean(1, keepdims=True)) * lax.rsqrt(wide.var(1, keepdims=True) + 1e-3)).astype(bf16), h.max(1)
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.f(8, 16), r.pos(8, 16)))
+def stochastic_reconfiguration(score, weight):
+    weight = weight / weight.sum()
+    mean = (weight * score).sum(0) / weight.sum(0)
+    centred = (score - mean) * jnp.sqrt(weight)
+    fisher = centred.T @ centred + 0.1 * jnp.eye(16)
+    step = (weight * score).sum(0)
+    x = step / jnp.diagonal(fisher)
+    for _ in range(4):
+        x = x + 0.5 * (step - fisher @ x) / jnp.diagonal(fisher)
+    return x, jnp.sqrt(x @ fisher @ x)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P(None, "x"), P()),
+    lambda r: (r.f(4, 5, 8), r.f(3, 8, 8, s=0.4), r.f(3, 8, 8, s=0.4), r.f(3, 8)),
+)
+def minimal_gated_layers(x, w_gate, w_state, b):
+    def layer(x, ws):
+        gate_w, state_w, bias = ws
+        z = jax.nn.sigmoid(x @ gate_w + bias)
+        h = jnp.tanh(x @ state_w)
+        keep = jnp.cumprod(1.0 - z, axis=1)
+        out = keep * jnp.cumsum(z * h / jnp.maximum(keep, 1e-3), axis=1)
+        return x + out, out[:, -1]
+
+    for i in range(3):
+        x, last = layer(x, (w_gate[i], w_state[i], b[i]))
+    return x, last
+
+
+@prog((1, 8), (P("x"), P("x")), lambda r: (r.f(8, 12), r.i(0, 3, 8)))
+def switch_by_shard(x, mode):
+    @on((1, 8), (P("x"), P("x")), (P("x"), P()), check_vma=False)
+    def run(x, mode):
+        def body(i, state):
+            x, total = state
+            x = lax.cond(mode[0] + i > 2, lambda y: y * 0.5, lambda y: jnp.sin(y) + 0.1, x)
+            return x, total + x.sum()
+
+        x, total = lax.fori_loop(0, 3, body, (x, 0.0))
+        return x, lax.psum(total, "x")
+
+    return run(x, mode)
+
+
+@prog(
+    (2, 4),
+    ({"w": P("x"), "b": P("x")}, P("y"), P("y")),
+    lambda r: ({"w": r.f(8, 6, s=0.4), "b": r.f(8)}, r.f(8, 6), r.f(8, 8)),
+)
+def robust_regression_newton(params, x, y):
+    def loss(p):
+        gap = x @ p["w"].T + p["b"] - y
+        return (jnp.sqrt(1.0 + gap**2) - 1.0).mean() + 1e-2 * jnp.abs(p["w"]).sum()
+
+    value, grads = jax.value_and_grad(loss)(params)
+    clipped = jax.tree.map(lambda g: jnp.clip(g, -0.1, 0.1), grads)
+    shrunk = jax.tree.map(lambda p, g: jnp.sign(p) * jnp.maximum(jnp.abs(p - 0.5 * g) - 0.01, 0.0), params, clipped)
+    return value, shrunk
