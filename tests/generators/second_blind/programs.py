@@ -5,6 +5,7 @@ from tests.generators.second_blind import (
     collectives,
     fifth_set,
     fourth_set,
+    seventh_set,
     signals,
     sixth_set,
     tables,
@@ -14,12 +15,12 @@ from tests.generators.second_blind import (
 )
 from tests.generators.second_blind.made import ALL
 
-THIRD, FOURTH, FIFTH, SIXTH = (
+THIRD, FOURTH, FIFTH, SIXTH, SEVENTH = (
     [name for name, made in ALL.items() if made.__module__ == own.__name__]
-    for own in (third_set, fourth_set, fifth_set, sixth_set)
+    for own in (third_set, fourth_set, fifth_set, sixth_set, seventh_set)
 )
-"""The programs of the third, of the fourth, of the fifth and of the sixth set."""
-SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH, *SIXTH}]
+"""The programs of each set from the third to the seventh."""
+SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH}]
 """The programs of the second set."""
 
 __all__ = [
@@ -27,12 +28,14 @@ __all__ = [
     "FIFTH",
     "FOURTH",
     "SECOND",
+    "SEVENTH",
     "SIXTH",
     "THIRD",
     "attention",
     "collectives",
     "fifth_set",
     "fourth_set",
+    "seventh_set",
     "signals",
     "sixth_set",
     "tables",
