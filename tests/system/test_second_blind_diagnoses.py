@@ -22,7 +22,7 @@ from tests.generators.blind.measure import STAGES
 from tests.generators.oracles import only_with_every
 from tests.generators.quick_compilation import quick_compilation
 from tests.generators.second_blind.measure import compiled, measure, verdicts
-from tests.generators.second_blind.programs import FIFTH, FOURTH, SECOND, SIXTH, THIRD
+from tests.generators.second_blind.programs import FIFTH, FOURTH, SECOND, SEVENTH, SIXTH, THIRD
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUARTER = SECOND[1::4]
@@ -33,6 +33,7 @@ PARTS = {
     "fourth": (FOURTH, 1),
     "fifth": (FIFTH[::8], 1),
     "sixth": (SIXTH[::16], 1),
+    "seventh": (SEVENTH[::27], 1),
 }
 """By part its programs, and how many errors of each text change a result."""
 LEAST = {
@@ -42,6 +43,7 @@ LEAST = {
     "fourth": {"exact": 0.85, "near": 0.9},
     "fifth": {"exact": 0.85, "near": 0.9},
     "sixth": {"exact": 0.85, "near": 0.9},
+    "seventh": {"exact": 0.8, "near": 0.9},
 }
 """By part the least shares of errors whose operation is named, and whose operation or reader is."""
 MOST = {
@@ -51,6 +53,7 @@ MOST = {
     "fourth": {"innocent": 0.03, "missed": 0.02},
     "fifth": {"innocent": 0.04, "missed": 0.04},
     "sixth": {"innocent": 0.06, "missed": 0.0},
+    "seventh": {"innocent": 0.1, "missed": 0.0},
 }
 """By part the largest shares of errors for which another operation is named, and of those that are not seen."""
 NOT_MEASURED = {
@@ -116,7 +119,10 @@ def measured(part: str) -> tuple[Rows, Rows]:
 
 parts = pytest.mark.parametrize(
     "part",
-    ["quarter", *(pytest.param(x, marks=only_with_every) for x in ("others", "third", "fourth", "fifth", "sixth"))],
+    [
+        "quarter",
+        *(pytest.param(x, marks=only_with_every) for x in ("others", "third", "fourth", "fifth", "sixth", "seventh")),
+    ],
 )
 
 
