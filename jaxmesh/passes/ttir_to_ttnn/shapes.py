@@ -186,9 +186,9 @@ def is_created(site: Site) -> bool:
 
 
 def has_host_form(site: Site) -> bool:
-    """Returns True if TTNN creates the tensor on the host, too."""
+    """Returns True if TTNN creates the tensor on the host, too; `empty` is zeros there, as upstream has it."""
     definition = definition_of(f"ttnn.{site.name}")
-    return definition is None or not definition.handles[0]
+    return site.name == "empty" or definition is None or not definition.handles[0]
 
 
 def create(o: Ops, site: Site, host: bool) -> Value:
@@ -200,6 +200,9 @@ def create(o: Ops, site: Site, host: bool) -> Value:
     if as_int32:
         key, same = ("value", np.asarray) if "value" in attributes else ("fill_value", int)
         attributes[key] = same(np.asarray(numbers, np.uint32).view(np.int32))
+    if name == "empty" and host:
+        # The real one is on the devices only.
+        name = "zeros"
     dtype = np.dtype(np.int32) if as_int32 else result.dtype
     kind = Type(result.shape, dtype, host=host, tile=not host)
     (made,) = o.emit(name, [] if host else [o.handle], [kind], attributes)
