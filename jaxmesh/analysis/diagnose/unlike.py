@@ -73,7 +73,10 @@ class EarlierProver(Prover):
         later = [row for row in tried.lacking.items() if row[0] > made.number and not is_movement(row[1])]
         placed = (p for row in later for p in EarlierText([HeldBefore(made.right)]).in_place(*row, tried.kinds))
         steps = [(made.number, made.op), *((p.number, p.op) for p in placed if self.is_proven(p))]
-        return self._in_place(made), tuple(steps[1:]), None
+        # In all iterations it also puts right what several operations before it make wrong together.
+        fed = self.track.before(self.track.operands(made.op)) if made.others else ()
+        before = [(n, op) for n, op in fed if n in tried.lacking and not is_movement(op)]
+        return self._in_place(made), (*before, *steps[1:]), None
 
     def _in_place(self, made: Proposal) -> Proposal:
         """Returns the value of the program in the place of an operation, if that is the value that it has to make."""

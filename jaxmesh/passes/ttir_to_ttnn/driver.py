@@ -177,7 +177,7 @@ class _Lowering:
         if self._is_empty(op) and op.name != "ttnn.aggregate_tensor":
             for result in op.results:
                 zeros = Op("ttir.zeros", (), (result,), {"shape": self._type(result).shape}, op.line)
-                self.copies[result] = _Copies(made=Site(zeros, (), (self._type(result),)), line=op.line)
+                self._create(zeros, Site(zeros, (), (self._type(result),)))
         elif op.name == "ttnn.distribute_tensor":
             made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
             self.copies[op.results[0]] = _Copies(host=made)
@@ -217,7 +217,7 @@ class _Lowering:
     def _compute(self, op: Op) -> None:
         results = tuple([self.source.types[v] for v in op.results])
         if has_trait(op.name, Trait.CREATES) and is_created(site := Site(op, (), results)):
-            self.copies[op.results[0]] = _Copies(made=site, line=op.line)
+            self._create(op, site)
             return
         pattern = self._pattern(op)
         if pattern is None:
@@ -234,7 +234,7 @@ class _Lowering:
     def _pattern(self, op: Op) -> Pattern | None:
         """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
         dialect, _, name = op.name.partition(".")
-        if dialect != "ttir" or definition_of(op.name) is None:
+        if dialect != "ttir" or definition_of(op.name) is None or name == "mesh_shard":
             return None
         return PATTERNS.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
 
@@ -248,6 +248,14 @@ class _Lowering:
         kinds = [self.ops.tensor_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
             self.copies[result] = _Copies(device=value)
+
+    def _create(self, op: Op, site: Site) -> None:
+        if site.name == "get_dimension_size":
+            dim: int = site["dimension"]
+            size = self._type(_first(op)).shape[dim]
+            full = Op("ttir.full", (), op.results, {"fill_value": size}, op.line)
+            site = Site(full, (), site.results)
+        self.copies[op.results[0]] = _Copies(made=site, line=op.line)
 
 
 def _first(op: Op) -> Value:
