@@ -96,7 +96,10 @@ def run_draws(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -
         for _ in range(MOST_RUNS):
             # Where a loop gives NaN, the values within say which argument makes it do so.
             inside = inside or any(v.op in INSIDE and not is_finite(v) for v in last.values)
-            values = program.run(draws.arrays(draw), inside=True).values if inside else last.values
+            values = last.values
+            if inside:
+                # A region is written out for these arguments alone.
+                values = _GlobalProgram.of(text, compiled).run(draws.arrays(draw), inside=True).values
             if not draws.rescale(values, inside):
                 break
             last.values.clear()  # Else both runs are in memory.

@@ -78,8 +78,8 @@ class WrittenLoop(NamedTuple):
 def write_out(region: Any, arrays: Sequence[Any], sizes: Mapping[str, int], tests: bool) -> list[list[WrittenLoop]]:
     """Replaces the loops and branches of a region, and those within them, by what its devices perform.
 
-    Returns the loops by depth, with their `tests` if asked. A loop stays whose iterations are too many, or that devices
-    go round differently often; a branch stays of which they take different ways.
+    Returns the loops by depth, with their `tests` if asked. A loop stays if its iterations are too many, or if devices
+    differ in their number; a branch stays if devices take different ways. The region holds for these arrays alone.
     """
     rounds = list[list[WrittenLoop]]()
     for _ in range(_DEEPEST):

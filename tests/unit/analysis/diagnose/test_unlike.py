@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.diagnose.earlier import EarlierText, HeldBefore, calls
+from jaxmesh.analysis.diagnose.reference import run_draws
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.stage import Copies, read_stage
 from jaxmesh.dialects.program import Op, Type
@@ -388,3 +389,29 @@ def test_what_lacks_a_value_of_the_right_text_in_all_iterations_is_named() -> No
     assert found.verdict == "wrong"
     # What does nothing stands in the place of the negation, in all iterations.
     assert (found.op, found.line) == ("ttir.reshape", 12)
+
+
+def test_a_region_is_followed_anew_for_each_draw() -> None:
+    """A first draw gives NaN in a branch that the next one does not take."""
+
+    def function(x: Any) -> Any:
+        return lax.cond(lax.psum(x.sum(), "y") > 0, jnp.sqrt, lambda x: jnp.log(x) * 2, x)
+
+    program = jax.shard_map(
+        function, mesh=jm.make_mesh((2,), ("y",)), in_specs=P("y"), out_specs=P("y"), check_vma=False
+    )
+    text = jax.jit(program).lower(X).as_text("stablehlo", debug_info=True)
+    for seed in range(4):
+        for run in run_draws(text, "", None, seed):
+            (number,) = run.outputs
+            np.testing.assert_array_equal(run.values[number].array, program(*run.inputs))
+
+
+def test_a_loop_that_no_draw_enters_is_said() -> None:
+    def function(x: Any) -> Any:
+        return lax.while_loop(lambda x: x.sum() > 1e30, lambda x: x * 0.5, x)
+
+    text = jm.jit(function, mesh=jm.make_mesh((1, 1))).trace(X).as_text()
+    found = jm.diagnose({"shlo_frontend": stablehlo(function, X), "ttir": text})
+    assert found.verdict == "right"
+    assert any("stablehlo.while never gave an iteration" in row for row in found.unexercised), found.unexercised
