@@ -66,7 +66,7 @@ class Correction:
         return not self.words.startswith(("dropped", LEFT_OUT, OTHER))
 
 
-Test = Callable[[Copies], bool]
+Wanted = Callable[[Copies], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class Corrections:
     proposals: Proposals
 
     def of(
-        self, number: int, op: Op, *, alone: bool = False, every: bool = False, wanted: Test | None = None
+        self, number: int, op: Op, *, alone: bool = False, every: bool = False, wanted: Wanted | None = None
     ) -> Iterator[Correction]:
         """Yields the changes of an operation with a `wanted` result; `alone`, none of its neighbours; with `every`,
         unlikely ones, too."""
         found = self._of(number, op, alone, every, wanted)
         return found if wanted is None else (c for c in found if wanted(c.proposal.right))
 
-    def _of(self, number: int, op: Op, alone: bool, every: bool, wanted: Test | None) -> Iterator[Correction]:
+    def _of(self, number: int, op: Op, alone: bool, every: bool, wanted: Wanted | None) -> Iterator[Correction]:
         yield from map(self.constant, () if self.track.operands(op) else self.proposals.constants(number, op))
         yield from self._left_out(number, op, every)
         for changes in (self._reduced, self._exchanged, self._joined, self._cut, self._placed, self._whole):
@@ -308,7 +308,7 @@ class Corrections:
     # --- other operations ---------------------------------------------------------------------------------------------
 
     def _repaired(
-        self, number: int, op: Op, others: Sequence[tuple[Op, str]], wanted: Test | None
+        self, number: int, op: Op, others: Sequence[tuple[Op, str]], wanted: Wanted | None
     ) -> Iterator[Correction]:
         """Yields the results of an operation with one change; in a loop, of all its iterations."""
         types, mesh = self.track.stage.text.program.types, self.track.stage.mesh
@@ -346,7 +346,7 @@ class Corrections:
                 yield from () if found is None else (Correction(self._value(number, op, found[0]), words),)
 
     def _performed(
-        self, number: int, op: Op, repaired: Op, wanted: Test | None = None, *, left_out: bool = False
+        self, number: int, op: Op, repaired: Op, wanted: Wanted | None = None, *, left_out: bool = False
     ) -> dict[Value, Copies] | None:
         """Returns the results of a repaired operation, or its first operand if it is left out, in a loop of all
         iterations; None if it is impossible, or the first one is not wanted."""

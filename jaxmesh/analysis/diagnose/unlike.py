@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction, Test
+from jaxmesh.analysis.diagnose.corrections import LEFT_OUT, OTHER, Correction, Wanted
 from jaxmesh.analysis.diagnose.earlier import EarlierText, HeldBefore, passes_on
 from jaxmesh.analysis.diagnose.movements import does_nothing, is_alike, is_collective, is_movement
 from jaxmesh.analysis.diagnose.proof import Prover
@@ -168,7 +168,7 @@ class _Otherwise:
         """The types of the values of the text."""
         return self.prover.track.stage.text.program.types
 
-    def changes(self, number: int, op: Op, words: str = OTHER, wanted: Test | None = None) -> Iterator[Correction]:
+    def changes(self, number: int, op: Op, words: str = OTHER, wanted: Wanted | None = None) -> Iterator[Correction]:
         """Yields the changes of an operation, but those with some words and to a kind that the program has as often."""
         made = self.prover.changes.of(number, op, every=True, wanted=wanted)
         for change in made if self.prover.track.operands(op) else ():
