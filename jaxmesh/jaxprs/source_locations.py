@@ -168,8 +168,8 @@ class Sources:
     def __init__(self, eqns: Iterable[Eqn]) -> None:
         self._tracebacks: dict[tuple[Place, ...], Any] = {}
         self._found: dict[Any, tuple[Any, Any, str]] = {}
-        for eqn in eqns:
-            traceback = eqn.source_info.traceback
+        # Equations of one line have equal tracebacks.
+        for traceback in dict.fromkeys(eqn.source_info.traceback for eqn in eqns):
             if traceback is not None:
                 self._tracebacks.setdefault(places(traceback), traceback)
 
