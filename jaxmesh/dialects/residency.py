@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, evaluate, primitives, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow, is_imported_op
+from jaxmesh.jaxprs.control_flow import IMPORTED_OP, Call, Cond, Scan, While, control_flow, is_imported_op
 
 
 class Residency(IntEnum):
@@ -121,6 +121,7 @@ class ResidencyMap:
     ) -> None:
         self.program, self.inputs, self.created = program, tuple(inputs), created
         self._known = walk.Memo[ResidencyMap]() if known is None else known
+        self._ops: dict[tuple[int, ...], tuple[Residency, ...]] = {}
         constant = partial(of_constant, created=created)
         self.values = evaluate.environment(program, self.inputs, self._equation, constant, lambda _: FREE)
         self.results = tuple([self.of(a) for a in walk.open_jaxpr(program).outvars])
@@ -160,9 +161,16 @@ class ResidencyMap:
                 return []
 
     def _equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Sequence[Residency]:
-        if is_imported_op(eqn):
+        if eqn.primitive.name == IMPORTED_OP:
             # A constant of a text is rematerialised by each use.
-            return self.body(eqn.params["jaxpr"], operands).results if operands else (FREE,) * len(eqn.outvars)
+            if not operands:
+                return (FREE,) * len(eqn.outvars)
+            # Equal ops of a text share a body, which the program keeps.
+            body = eqn.params["jaxpr"]
+            key = id(body), *operands
+            if (found := self._ops.get(key)) is None:
+                found = self._ops[key] = self.body(body, operands).results
+            return found
         flow = control_flow(eqn)
         if flow is None:
             return (of_result(eqn, operands, self.created),) * len(eqn.outvars)
