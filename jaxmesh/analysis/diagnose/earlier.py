@@ -21,7 +21,8 @@ from jaxmesh.dialects.program import Op, Type
 from jaxmesh.frontends.stablehlo.call import enum_of
 
 _SAMPLE, _MOST = 16, 24
-"""How many elements of a device are compared before all, and how many operations may be the wrong one."""
+"""How many elements of a device are compared before all, and how many movements, and other operations, may be the wrong
+one."""
 _MASK, _SMALL = 1e4, 1e-3
 """From which magnitude numbers may be those of a mask, and how much smaller the others are."""
 _NEAR = 0.05
@@ -104,7 +105,9 @@ class EarlierText:
             held = [replay.copies(v) for v in op.results]
             if not all(self.has(x) and self.has(x, _squeezed(x)) for x in held):
                 found[number] = op
-        return dict(itertools.islice(found.items(), _MOST))
+        # An exchange that is written out in many steps does not hide what computes.
+        kinds = [[row for row in found.items() if is_movement(row[1]) == moves] for moves in (True, False)]
+        return dict(sorted(itertools.chain(*(rows[:_MOST] for rows in kinds)), key=lambda row: row[0]))
 
     def without(self, track: Track, replay: Replay) -> EarlierText:
         """Returns the values that the devices do not hold in the next text."""

@@ -30,7 +30,8 @@ class EarlierProver(Prover):
         makes = tried.likely, tried.constants, tried.numbers, tried.values, tried.others
         # Operations that the right text has, too, are wrong only if no other one is.
         doubtful = [row for row in tried.rows if row[0] not in tried.performed]
-        searches = [(rows, make) for rows in (doubtful, tried.rows) for make in makes]
+        every = [doubtful, tried.rows] if len(doubtful) < len(tried.rows) else [doubtful]
+        searches = [(rows, make) for rows in every for make in makes]
         found = next((fixers for rows, make in searches if (fixers := self.fixers(rows, None, make))), None)
         if found is None:
             return None
