@@ -13,8 +13,8 @@ from jaxmesh.passes.fusion import axes as of
 from jaxmesh.passes.fusion.axes import Atom, Axes, Axis, Cuts, Rearranger
 from jaxmesh.passes.fusion.dataflow import BF16, Flow, View
 
-LOW = -1e9
-"""The number at or below which a score counts for nothing."""
+LOW = -(238 * 2.0**22)
+"""The number at or below which a score counts for nothing: -1e9, as bfloat16 rounds it."""
 _LOWEST = -(2 - 2.0**-7) * 2.0**127
 """The least finite number of bfloat16."""
 
