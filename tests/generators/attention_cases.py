@@ -72,6 +72,13 @@ def _low_in_bfloat16(x: Inputs) -> Any:
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.where(_seen(scores), scores, -1e9)), x["vs"])
 
 
+def _hidden_by_two(x: Inputs) -> Any:
+    scores = jnp.einsum("bqhd,bkhd->bhqk", x["q"], x["k"], preferred_element_type=jnp.float32)
+    hidden = ~x["mask_batch"] | ~x["mask_ends"]
+    weights = jax.nn.softmax(jnp.where(hidden, -1e9, scores)).astype(x["v"].dtype)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, x["v"])
+
+
 def _per_head(x: Inputs) -> Any:
     def attend(q: Any, k: Any, v: Any) -> Any:
         return jax.nn.softmax((q @ k.T).astype(jnp.float32) / 8, -1).astype(q.dtype) @ v
@@ -110,6 +117,11 @@ FOUND: Mapping[str, tuple[Attention, bool]] = {
     "low number": (_by_hand("s", lambda s: jnp.where(_seen(s), s, -1e9)), True),
     "iota": (_by_hand("s", _by_iota), True),
     "added mask": (_by_hand(change=lambda s: s + jnp.where(_seen(s), 0, -jnp.inf).astype(jnp.bfloat16)), False),
+    "added triangle of float32": (
+        _by_hand("s", lambda s: s + jnp.triu(jnp.full(s.shape[-2:], -1e30, s.dtype), 1)), True,
+    ),
+    "hidden": (_by_hand("s", lambda s: jnp.where(jnp.triu(jnp.ones_like(s, bool), 1), -jnp.inf, s)), True),
+    "hidden by two": (_hidden_by_two, False),
     "in bfloat16": (_in_bfloat16, False),
     "low number in bfloat16": (_low_in_bfloat16, True),
     "vmap": (_per_head, False),

@@ -16,7 +16,7 @@ from jaxmesh.dialects.program import Op, Value
 from jaxmesh.passes.fusion import axes as of
 from jaxmesh.passes.fusion.axes import Atom, Axes, Axis, Cuts, Rearranger
 from jaxmesh.passes.fusion.dataflow import BF16, F32, Flow, Node
-from jaxmesh.passes.fusion.masks import LOW, Mask, Roles, added, causal_mask, conditions, decide
+from jaxmesh.passes.fusion.masks import LOW, Mask, Roles, added, added_condition, causal_mask, conditions, decide
 
 _TILE = 32
 
@@ -118,14 +118,18 @@ def _takes(flow: Flow, path: Path, op: Op, source: Value) -> bool:
             path.scale = path.scale * float(number) if name == "multiply" else path.scale / float(number)
             return math.isfinite(path.scale)
         case "add":
-            view = flow.follow(flow.align(others[0], shape), flow.exact) if others else None
-            path.masks += [] if view is None else [Mask(view, path.axes)]
-            return view is not None and flow.dtype(view.value) == BF16
-        case _:
-            fill = flow.numbers.get(op.used[2])
-            if source != op.used[1] or fill is None or not fill <= LOW:
+            if not others:
                 return False
-            path.masks += conditions(flow, flow.align(op.used[0], shape), path.axes, float(fill))
+            view = flow.follow(flow.align(others[0], shape), flow.exact)
+            masks = added_condition(flow, view, path.axes)
+            path.masks += [Mask(view, path.axes)] if masks is None else masks
+            return masks is not None or flow.dtype(view.value) == BF16
+        case _:
+            hides = source == op.used[2]
+            fill = flow.numbers.get(op.used[1 if hides else 2])
+            if fill is None or not fill <= LOW:
+                return False
+            path.masks += conditions(flow, flow.align(op.used[0], shape), path.axes, float(fill), hides)
             return True
 
 

@@ -27,28 +27,53 @@ class Mask:
       view: of the mask, aligned to scores of some shape.
       axes: those of these scores, in terms of the product of queries and keys.
       fill: the score where a truth value is false; None for numbers that are added.
+      hides: True if it is the score where a truth value is true.
     """
 
     view: View
     axes: Axes
     fill: float | None = None
+    hides: bool = False
 
     def parts(self) -> list[Atom]:
         """Returns the parts of the dims of the scores along which the mask varies."""
         return [a for axis, d in zip(self.axes, self.view.dims, strict=True) if d is not None for a in axis]
 
 
-def conditions(flow: Flow, view: View, axes: Axes, fill: float) -> list[Mask]:
-    """Returns the conditions that must all hold."""
-    view = flow.follow(view, flow.moved)
-    number = flow.numbers.get(view.value)
-    op = flow.maker(view.value, "logical_and")
-    if number is not None and number:
+def conditions(flow: Flow, view: View, axes: Axes, fill: float, hides: bool = False) -> list[Mask]:
+    """Returns the conditions that must all hold, or with `hides` all not hold, for a score to count."""
+    view, hides = _affirmed(flow, view, hides)
+    number, op = flow.numbers.get(view.value), flow.maker(view.value, "logical_or" if hides else "logical_and")
+    if number is not None and bool(number) != hides:
         return []
     if op is None:
-        return [Mask(view, axes, fill)]
+        return [Mask(view, axes, fill, hides)]
     shape = flow.shape(view.value)
-    return [m for v in op.used for m in conditions(flow, view.of(flow.align(v, shape)), axes, fill)]
+    return [m for v in op.used for m in conditions(flow, view.of(flow.align(v, shape)), axes, fill, hides)]
+
+
+def _affirmed(flow: Flow, view: View, hides: bool) -> tuple[View, bool]:
+    """Returns a condition without negations and choices of truth values, and whether it says which scores do not
+    count."""
+    view = flow.follow(view, flow.moved)
+    op = flow.makers.get(view.value)
+    is_not = op is not None and op.name == "ttir.logical_not"
+    chosen = [flow.numbers.get(v) for v in op.used[1:]] if op is not None and op.name == "ttir.where" else []
+    if op is None or not (is_not or chosen in ([True, False], [False, True])):
+        return view, hides
+    inner = view.of(flow.align(op.used[0], flow.shape(view.value)))
+    return _affirmed(flow, inner, hides != (is_not or not chosen[0]))
+
+
+def added_condition(flow: Flow, view: View, axes: Axes) -> list[Mask] | None:
+    """Returns the conditions of a mask that adds 0 to a score that counts, and else a very low number; None for other
+    numbers."""
+    op = flow.maker(view.value, "where")
+    chosen = [float(n) for v in op.used[1:] if (n := flow.numbers.get(v)) is not None] if op is not None else []
+    if op is None or len(chosen) < 2 or max(chosen) != 0 or not min(chosen) <= LOW:
+        return None
+    inner = view.of(flow.align(op.used[0], flow.shape(view.value)))
+    return conditions(flow, inner, axes, min(chosen), chosen[0] < 0)
 
 
 @dataclass(slots=True)
@@ -98,12 +123,10 @@ def causal_mask(flow: Flow, masks: Sequence[Mask], keys: int, shape: Shape) -> M
     places = {axis[0][0]: d for d, axis in enumerate(mask.axes) if len(axis) == 1 and axis[0][2] == shape[keys]}
     row, column = places.get(2 * len(shape) - 3 - keys), places.get(keys)
     view, op = mask.view, flow.makers.get(mask.view.value)
-    if op is not None and op.name == "ttir.where" and [flow.numbers.get(v) for v in op.used[1:]] == [True, False]:
-        view = flow.follow(view.of(flow.align(op.used[0], flow.shape(view.value))), flow.moved)
-        op = flow.makers.get(view.value)
-    if row is None or column is None or op is None or op.name not in ("ttir.ge", "ttir.le"):
+    names = ("ttir.lt", "ttir.gt") if mask.hides else ("ttir.ge", "ttir.le")
+    if row is None or column is None or op is None or op.name not in names:
         return None
-    sides = (row, column) if op.name == "ttir.ge" else (column, row)
+    sides = (row, column) if op.name == names[0] else (column, row)
     operands = [view.of(flow.align(v, flow.shape(view.value))) for v in op.used]
     if not all(_counts(flow, v, d) for v, d in zip(operands, sides, strict=True)):
         return None
@@ -136,7 +159,8 @@ def added(flow: Flow, b: Rearranger, masks: Sequence[Mask], roles: Roles, cuts: 
     values = [v for v in arranged if v is not None]
     shape = np.broadcast_shapes(whole, *map(b.shape, values))
     bias = None if not numbers or numbers[0] is None else _broadcast(b, numbers[0], shape)
-    conditions = values[len(numbers) :]
+    rows = zip(values, masks, strict=True)
+    conditions = [b.op("logical_not", [v], b.shape(v), b.dtype(v)) if m.hides else v for v, m in rows][len(numbers) :]
     if not conditions:
         return bias
     seen = conditions[0]
