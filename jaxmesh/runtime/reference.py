@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import itertools
 from collections import ChainMap
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -114,32 +114,30 @@ def run_steps(
 
 
 def run_again(
-    program: Jaxpr,
+    eqns: Iterable[Eqn],
     mesh: Mapping[str, int],
     known: Mapping[Any, Value],
-    replaced: Mapping[Any, Value],
+    changed: dict[Any, Value],
     rules: Mapping[str, Transfer],
     bind: Callable[[Eqn, Sequence[object]], list[object]],
     is_needed: Callable[[Eqn], bool],
     is_same: Callable[[Value, Value], bool],
-) -> dict[object, Value]:
-    """Runs a closed jaxpr again with other values of some variables; returns the variables whose values change.
+) -> None:
+    """Runs equations of a jaxpr again with other values of some variables, to which it adds those that change.
 
     `known` has the values of a run of `run_steps`. Only equations that read a changed value are performed, if
-    `is_needed`; a result that `is_same` as before changes nothing.
+    `is_needed`; a result that is `is_same` as before changes nothing.
     """
     everywhere = list(itertools.product(*map(range, mesh.values())))
     interpreter = _MeshInterpreter(mesh, rules, Observer(), bind)
-    changed = dict(replaced)
     values = ChainMap(changed, cast("dict[Any, Value]", known))
-    for eqn in walk.open_jaxpr(program).eqns:
+    for eqn in eqns:
         is_read = any(not isinstance(v, Literal) and v in changed for v in eqn.invars)
-        if is_read and is_needed(eqn) and not replaced.keys() >= set(eqn.outvars):
+        if is_read and is_needed(eqn) and not all(v in changed for v in eqn.outvars):
             results = interpreter.equation(eqn, [_read(values, a) for a in eqn.invars], everywhere)
             for v, result in zip(eqn.outvars, results, strict=True):
-                if v not in replaced and v in known and not is_same(known[v], result):
+                if v not in changed and v in known and not is_same(known[v], result):
                     changed[v] = result
-    return changed
 
 
 def _entered(argument: Any, residency: Residency) -> Value:

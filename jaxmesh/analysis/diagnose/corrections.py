@@ -350,28 +350,22 @@ class Corrections:
     ) -> dict[Value, Copies] | None:
         """Returns the results of a repaired operation, or its first operand if it is left out, in a loop of all
         iterations; None if it is impossible, or the first one is not wanted."""
-        stage, right, types = self.track.stage, dict[Value, Copies](), self.track.stage.text.program.types
-        every, ops = self.proposals.alike(number), stage.text.program.ops
-        for at, n in enumerate(every):
-            own = ops[n]
-            operands = tuple(
-                own.operands[op.operands.index(v)]
-                if v in op.operands
-                else self.proposals.in_iteration(v, at, len(every))
-                for v in repaired.operands
-            )
-            read = replace(repaired, operands=operands, results=own.results)
-            changed = self.replay.replaced(right, self.track.operands(read)) if right else {}
-            held = [changed.get(v) or self.replay.copies(v) for v in self.track.operands(read)]
-            found = held[:1] if left_out else self.replay.perform(read, held)
-            kinds = [types[v] for v in own.results]
+        right, types = dict[Value, Copies](), self.track.stage.text.program.types
+        reads = self.proposals.in_iterations(number, repaired)
+        run = self.replay.again({v for read in reads for v in self.track.operands(read)})
+        for read in reads:
+            held = run.before(read)
+            found = None if held is None else held[:1] if left_out else self.replay.perform(read, held)
+            kinds = [types[v] for v in read.results]
             if found is None or any(
                 (x[min(x)].shape, x[min(x)].dtype) != (t.shape, t.dtype) for x, t in zip(found, kinds, strict=True)
             ):
                 return None
-            if wanted is not None and not right and len(every) > 1 and not wanted(found[0]):
+            if wanted is not None and not right and len(reads) > 1 and not wanted(found[0]):
                 return None
-            right.update(zip(own.results, found, strict=True))
+            made = dict(zip(read.results, found, strict=True))
+            right.update(made)
+            run.put(made)
         return right
 
     def _others(self, number: int, op: Op) -> list[tuple[Op, str]]:

@@ -120,7 +120,17 @@ class Proposals:
             return [number]
         return [n for n in stage.iterations if lines[n] == lines[number] and ops[n].name == ops[number].name]
 
-    def in_iteration(self, value: Value | None, at: int, count: int) -> Value | None:
+    def in_iterations(self, number: int, repaired: Op) -> list[Op]:
+        """Returns a repaired operation, of a loop in each iteration, with the operands and the results of that one."""
+        ops, every = self.track.stage.text.program.ops, self.alike(number)
+        used, found = ops[number].operands, list[Op]()
+        for at, n in enumerate(every):
+            rows = ((v, used.index(v) if v in used else -1) for v in repaired.operands)
+            operands = [ops[n].operands[i] if i >= 0 else self._in_iteration(v, at, len(every)) for v, i in rows]
+            found.append(replace(repaired, operands=tuple(operands), results=ops[n].results))
+        return found
+
+    def _in_iteration(self, value: Value | None, at: int, count: int) -> Value | None:
         """Returns the value in the place of another one, in an iteration of a loop that goes round so often."""
         made = None if value is None else self.track.producers.get(value)
         every = [] if made is None else self.alike(made[0])
