@@ -36,6 +36,11 @@ class EarlierProver(Prover):
         if found is None:
             return None
         change = self._likeliest(found, tried.lacking)
+        placed = self._in_place(change.proposal) if change.words == LEFT_OUT else change.proposal
+        if placed.expected is not None and is_alike(placed.op, self.track.reference.values[placed.expected].op):
+            # The program has the operation: it may be right, and read a wrong number.
+            rows = list(self.before({placed.number: placed.op}).items())
+            change = next(iter(self.fixers(rows, None, tried.constants).values()), change)
         if not change.words:
             # A movement before may be the wrong one, whose right result the right text lacks, too.
             made = change.proposal

@@ -415,3 +415,38 @@ def test_a_loop_that_no_draw_enters_is_said() -> None:
     found = jm.diagnose({"shlo_frontend": stablehlo(function, X), "ttir": text})
     assert found.verdict == "right"
     assert any("stablehlo.while never gave an iteration" in row for row in found.unexercised), found.unexercised
+
+
+MASKED = """module {
+  func.func public @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+    %t = "ttir.constant"() <{value = dense<true> : tensor<4x4xi1>}> : () -> tensor<4x4xi1>
+    %f = "ttir.constant"() <{value = dense<true> : tensor<4x4xi1>}> : () -> tensor<4x4xi1>
+    %r = "ttir.arange"() <{arange_dimension = 0 : i64, end = 4 : si64, start = 0 : si64, step = 1 : si64}>
+        : () -> tensor<4x4xi32>
+    %c = "ttir.arange"() <{arange_dimension = 1 : i64, end = 4 : si64, start = 0 : si64, step = 1 : si64}>
+        : () -> tensor<4x4xi32>
+    %ge = "ttir.ge"(%r, %c) : (tensor<4x4xi32>, tensor<4x4xi32>) -> tensor<4x4xi1>
+    %m = "ttir.where"(%ge, %t, %f) : (tensor<4x4xi1>, tensor<4x4xi1>, tensor<4x4xi1>) -> tensor<4x4xi1>
+    %n = "ttir.full"() <{fill_value = -5.0 : f32, shape = array<i32: 4, 4>}> : () -> tensor<4x4xf32>
+    %0 = "ttir.sin"(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %1 = "ttir.where"(%m, %0, %n) : (tensor<4x4xi1>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    %2 = "ttir.sin"(%1) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %3 = "ttir.where"(%m, %2, %n) : (tensor<4x4xi1>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %3 : tensor<4x4xf32>
+  }
+}
+"""
+"""Two layers that share a triangle of truth values, whose other half should be false."""
+
+
+def test_a_number_is_named_before_the_operation_that_only_passes_its_condition_on() -> None:
+    def layers(x: Any) -> Any:
+        for _ in range(2):
+            x = jnp.where(jnp.tril(jnp.ones((4, 4), bool)), jnp.sin(x), -5.0)
+        return x
+
+    text = stablehlo(layers, jnp.ones((4, 4)))
+    found = jm.diagnose({"shlo_frontend": text, "shlo_compiler": text, "ttir": MASKED})
+    assert (found.verdict, found.op, found.line, found.cause) == (
+        "wrong", "ttir.constant", 4, "with 0 in its place it is right",
+    )  # fmt: skip
