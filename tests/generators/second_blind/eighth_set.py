@@ -1,0 +1,282 @@
+"""Programs of an eighth set, whose author had read neither the diagnosis nor its tests: of other subjects."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from tests.generators.second_blind.fourth_set import bf16, f32, i8, prog
+from tests.generators.second_blind.seventh_set import on, ring
+
+
+@prog(
+    (2, 4),
+    (P("y", None, "x"), P("y", None, "x"), P("y", None, "x"), P("x")),
+    lambda r: (r.f(2, 12, 8, 4), r.f(2, 12, 4, 4), r.f(2, 12, 4, 4), r.f(8)),
+)
+def grouped_query_with_sinks(q, k, v, sink):
+    q = q.reshape(2, 12, 4, 2, 4)
+    logits = jnp.einsum("bqgrd,bkgd->bgrqk", q, k) * 0.5
+    gap = jnp.arange(12)[:, None] - jnp.arange(12)[None, :]
+    logits = jnp.where((gap >= 0) & (gap < 6), logits, -jnp.inf)
+    sink = sink.reshape(1, 4, 2, 1, 1)
+    top = jnp.maximum(logits.max(-1, keepdims=True), sink)
+    probs = jnp.exp(logits - top)
+    probs = probs / (probs.sum(-1, keepdims=True) + jnp.exp(sink - top))
+    return jnp.einsum("bgrqk,bkgd->bqgrd", probs, v).reshape(2, 12, 32)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P(None, "x"), P(), P("y")),
+    lambda r: (r.b(4, 8, 16), r.b(16, 32, s=0.25), r.b(16, 32, s=0.25), r.b(8), r.i(0, 40, 4, 8)),
+)
+def partial_rotary_normed_scores(x, wq, wk, gain, position):
+    def heads(w):
+        h = (x @ w).reshape(4, 8, 4, 8)
+        wide = h.astype(f32)
+        return (wide * lax.rsqrt((wide**2).mean(-1, keepdims=True) + 1e-6)).astype(bf16) * gain
+
+    angle = position[..., None].astype(f32) / 20000.0 ** (jnp.arange(2) / 2)
+    cos, sin = jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
+
+    def rotate(h):
+        turned, rest = h[..., :4].astype(f32), h[..., 4:]
+        a, b = turned[..., ::2], turned[..., 1::2]
+        both = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1).reshape(4, 8, 4, 4)
+        return jnp.concatenate([both.astype(bf16), rest], axis=-1)
+
+    return jnp.einsum("bqhd,bkhd->bhqk", rotate(heads(wq)), rotate(heads(wk)))
+
+
+@prog(
+    (2, 4),
+    (P("y", "x"), P("y", "x"), P("y", "x"), P(), P()),
+    lambda r: (r.f(2, 4, 8, 6), r.f(2, 4, 8, 6), r.f(2, 4, 8, 6), r.f(4, 4), r.f(4, 4)),
+)
+def talking_heads(q, k, v, before, after):
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / jnp.sqrt(6.0)
+    scores = jnp.einsum("bhqk,hg->bgqk", scores, before)
+    causal = jnp.tril(jnp.ones((8, 8), bool))
+    probs = jax.nn.softmax(jnp.where(causal, scores, jnp.finfo(f32).min), axis=-1)
+    probs = jnp.einsum("bgqk,gh->bhqk", probs, after)
+    return jnp.einsum("bhqk,bhkd->bqhd", probs, v).reshape(2, 8, 24)
+
+
+@prog(
+    (2, 4),
+    (P(), P("y"), P(None, "x"), P(None, "x"), P("x")),
+    lambda r: (r.f(5, 12), r.f(4, 10, 6), r.f(12, 8, s=0.4), r.f(6, 16, s=0.4), r.f(8, 12, s=0.4)),
+)
+def latent_array_reads_inputs(latents, inputs, wq, wkv, wo):
+    state = jnp.broadcast_to(latents, (4, 5, 12))
+    for _ in range(2):
+        q = (state @ wq).reshape(4, 5, 2, 4).swapaxes(1, 2)
+        k, v = jnp.split((inputs @ wkv).reshape(4, 10, 4, 4).swapaxes(1, 2), 2, axis=1)
+        probs = jax.nn.softmax(q @ k.swapaxes(-1, -2) * 0.5, axis=-1)
+        state = state + (probs @ v).swapaxes(1, 2).reshape(4, 5, 8) @ wo
+        state = (state - state.mean(-1, keepdims=True)) / (state.std(-1, keepdims=True) + 1e-3)
+    return state, state.mean(1).argmax(-1)
+
+
+@prog(
+    (2, 4),
+    (P("y", None, "x"), P("y", None, "x"), P("y", None, "x")),
+    lambda r: (r.f(2, 16, 4, 3, s=0.6), r.f(2, 16, 4, 3, s=0.6), r.f(2, 16, 4, 5)),
+)
+def taylor_feature_chunks(q, k, v):
+    def features(x):
+        square = (x[..., :, None] * x[..., None, :]).reshape(*x.shape[:-1], 9) / jnp.sqrt(2.0)
+        return jnp.concatenate([jnp.ones_like(x[..., :1]), x, square], axis=-1)
+
+    def chunked(x):
+        return x.reshape(2, 4, 4, 4, -1).transpose(1, 0, 3, 2, 4)
+
+    q, k, v = chunked(features(q)), chunked(features(k)), chunked(v)
+    mask = jnp.tril(jnp.ones((4, 4)))
+
+    def step(carry, qkv):
+        state, norm = carry
+        q, k, v = qkv
+        local = (q @ k.swapaxes(-1, -2)) * mask
+        out = local @ v + q @ state
+        total = local.sum(-1, keepdims=True) + q @ norm
+        return (state + k.swapaxes(-1, -2) @ v, norm + k.sum(-2)[..., None]), out / (total + 1e-4)
+
+    start = jnp.zeros((2, 4, 13, 5)), jnp.zeros((2, 4, 13, 1))
+    (state, _), out = lax.scan(step, start, (q, k, v))
+    return out, state
+
+
+@prog(
+    (1, 8),
+    (P("x"), P("x"), P("x"), P("x"), P("x"), P("x")),
+    lambda r: (r.f(8, 4), r.f(8, 6, 4), r.f(8, 6, 4), r.pos(8, 6), r.f(8, 4), r.f(8, 4)),
+)
+def heavy_hitter_cache(q, keys, values, used, new_key, new_value):
+    slot = used.argmin(-1)
+    there = jnp.arange(6)[None, :] == slot[:, None]
+    keys = jnp.where(there[..., None], new_key[:, None], keys)
+    values = jnp.where(there[..., None], new_value[:, None], values)
+    probs = jax.nn.softmax(jnp.einsum("hd,hsd->hs", q, keys) / 2.0, axis=-1)
+    used = jnp.where(there, 0.0, used * 0.9) + probs
+    return jnp.einsum("hs,hsd->hd", probs, values), keys, values, used
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P("x"), P("x"), P("y"), P("y"), P("y")),
+    lambda r: (
+        r.b(2, 16),
+        r.b(16, 4, 10, s=0.25),
+        r.b(4, 6, 8, s=0.3),
+        r.b(4, 8, 6, s=0.3),
+        r.b(2, 12, 8),
+        r.b(2, 12, 4),
+        r.i(2, 12, 2),
+    ),
+)
+def absorbed_latent_decode(x, wq, up_key, up_value, latent, rope_key, length):
+    q = jnp.einsum("bd,dhe->bhe", x, wq)
+    q_plain, q_rope = q[..., :6], q[..., 6:]
+    q_latent = jnp.einsum("bhe,hec->bhc", q_plain, up_key)
+    scores = jnp.einsum("bhc,bsc->bhs", q_latent, latent) + jnp.einsum("bhr,bsr->bhs", q_rope, rope_key)
+    live = jnp.arange(12) <= length[:, None, None]
+    probs = jax.nn.softmax(jnp.where(live, scores.astype(f32) * 10**-0.5, -1e9), axis=-1).astype(bf16)
+    return jnp.einsum("bhs,bsc,hcv->bhv", probs, latent, up_value)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P(), P("x"), P("x")),
+    lambda r: (r.f(8, 6), r.f(6, 8), r.f(8, s=0.2), r.f(8, 6, 10, s=0.4), r.f(8, 10, 6, s=0.4)),
+)
+def group_limited_sigmoid_router(x, router, bias, w_in, w_out):
+    gates = jax.nn.sigmoid(x @ router)
+    biased = gates + bias
+    groups = biased.reshape(8, 4, 2).sum(-1)
+    floor = lax.top_k(groups, 2)[0][:, -1:]
+    open_groups = jnp.repeat(groups >= floor, 2, axis=-1)
+    masked = jnp.where(open_groups, biased, -jnp.inf)
+    chosen = masked >= lax.top_k(masked, 3)[0][:, -1:]
+    weight = jnp.where(chosen, gates, 0.0)
+    weight = 2.5 * weight / weight.sum(-1, keepdims=True)
+    hidden = jnp.einsum("td,edf->tef", x, w_in)
+    out = jnp.einsum("tef,efd->ted", jax.nn.silu(hidden), w_out)
+    load = chosen.astype(f32).mean(0)
+    return (out * weight[..., None]).sum(1), bias - 0.01 * jnp.sign(load - load.mean())
+
+
+@prog(
+    (2, 4),
+    (P("x"), P("x"), P("x"), P("x"), P("y")),
+    lambda r: (r.f(8, 6), r.f(8, 6), r.f(8, 6, s=0.1), r.pos(8, 6), r.f(4, 8)),
+)
+def lookahead_with_belief(fast, slow, momentum, variance, x):
+    def loss(w):
+        return jnp.logaddexp(0.0, x @ w).mean() + 0.01 * (w**2).sum()
+
+    for step in range(3):
+        g = jax.grad(loss)(fast)
+        momentum = 0.9 * momentum + 0.1 * g
+        variance = 0.99 * variance + 0.01 * (g - momentum) ** 2 + 1e-8
+        rate = 0.1 * min(1.0, (step + 1) / 2)
+        fast = fast - rate * (momentum / (1 - 0.9 ** (step + 1))) / (jnp.sqrt(variance) + 1e-6)
+    slow = slow + 0.5 * (fast - slow)
+    return slow, fast - slow, momentum, variance
+
+
+@prog(
+    (2, 4),
+    (P("y", "x"), P("y", "x")),
+    lambda r: (r.f(4, 8, 8, 3), r.i(0, 3, 4, 8, 8)),
+)
+def overlap_and_edge_loss(logits, labels):
+    probs = jax.nn.softmax(logits, axis=-1)
+    truth = jax.nn.one_hot(labels, 3)
+    hit = (probs * truth).sum((1, 2))
+    extra, lost = (probs * (1 - truth)).sum((1, 2)), ((1 - probs) * truth).sum((1, 2))
+    overlap = (hit + 1.0) / (hit + 0.3 * extra + 0.7 * lost + 1.0)
+    down, right = jnp.abs(probs[:, 1:] - probs[:, :-1]), jnp.abs(probs[:, :, 1:] - probs[:, :, :-1])
+    return (1 - overlap).mean() ** 0.75, down.mean() + right.mean(), overlap
+
+
+@prog((8, 1), (P("y"), P(), P()), lambda r: (r.f(8, 6, 6, 4), r.f(4, 18, s=0.4), r.f(4, s=0.3)))
+def position_specific_filter(x, make, bias):
+    kernel = jax.nn.tanh(x @ make).reshape(8, 6, 6, 9, 2)
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
+    patches = [padded[:, i : i + 6, j : j + 6] for i in range(3) for j in range(3)]
+    grouped = jnp.stack(patches, axis=3).reshape(8, 6, 6, 9, 2, 2)
+    return (grouped * kernel[..., None]).sum(3).reshape(8, 6, 6, 4) + bias
+
+
+@prog((1, 8), (P("x"),), lambda r: (r.f(8, 64),))
+def ring_sum_of_bytes(x):
+    @on((1, 8), P("x"), (P("x"), P("x")), check_vma=False)
+    def run(x):
+        here, parts = lax.axis_index("x"), x.reshape(8, 8)
+        carry = lax.dynamic_index_in_dim(parts, (here + 7) % 8, 0)
+        for hop in range(7):
+            scale = jnp.maximum(jnp.abs(carry).max(), 1e-6) / 127.0
+            sent = lax.ppermute(jnp.round(carry / scale).astype(i8), "x", ring(8))
+            scale = lax.ppermute(scale, "x", ring(8))
+            carry = sent.astype(f32) * scale + lax.dynamic_index_in_dim(parts, (here - hop + 6) % 8, 0)
+        return carry, lax.psum_scatter(x[0], "x", tiled=True)[None]
+
+    return run(x)
+
+
+@prog((1, 8), (P("x"), P("x"), P()), lambda r: (r.f(8, 4, 4, s=0.6), r.f(8, 4, s=0.2), r.f(3, 4)))
+def pipeline_with_last_stage_loss(w, b, batches):
+    @on((1, 8), (P("x"), P("x"), P()), (P(), P("x")), check_vma=False)
+    def run(w, b, batches):
+        here = lax.axis_index("x")
+        state, outs = jnp.zeros(4), []
+        for tick in range(10):
+            fed = batches[min(tick, 2)]
+            state = jnp.tanh(jnp.where(here == 0, fed, state) @ w[0] + b[0])
+            if tick >= 7:
+                outs.append(state)
+            state = lax.ppermute(state, "x", ring(8))
+        done = jnp.where(here == 7, jnp.stack(outs), 0.0)
+        return lax.psum(done, "x"), jnp.square(done).sum(keepdims=True)[0]
+
+    return run(w, b, batches)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P(), P()),
+    lambda r: (r.i(0, 6, 4, 7), r.f(5, 5), r.f(5, 6), r.f(5)),
+)
+def hidden_state_posteriors(seen, transition, emission, prior):
+    a = jax.nn.log_softmax(transition, axis=-1)
+    e = jax.nn.log_softmax(emission, axis=-1)
+    emitted = jnp.einsum("bto,so->tbs", jax.nn.one_hot(seen, 6), e)
+
+    def forward(alpha, now):
+        alpha = jax.nn.logsumexp(alpha[:, :, None] + a, axis=1) + now
+        return alpha, alpha
+
+    def backward(beta, now):
+        beta = jax.nn.logsumexp(a + (now + beta)[:, None, :], axis=-1)
+        return beta, beta
+
+    first = jax.nn.log_softmax(prior) + emitted[0]
+    _, alphas = lax.scan(forward, first, emitted[1:])
+    _, betas = lax.scan(backward, jnp.zeros((4, 5)), emitted[1:], reverse=True)
+    alphas = jnp.concatenate([first[None], alphas])
+    betas = jnp.concatenate([betas, jnp.zeros((1, 4, 5))])
+    return jax.nn.softmax(alphas + betas, axis=-1).swapaxes(0, 1), jax.nn.logsumexp(alphas[-1], axis=-1)
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.i(-50, 50, 4, 16), r.i(1, 90, 4, 16)))
+def whole_number_ledger(amount, kind):
+    credit = jnp.where(amount > 0, amount, 0)
+    balance = jnp.cumsum(amount, axis=1)
+    lowest = lax.cummin(balance, axis=1)
+    fee = jnp.where((kind % 3 == 0) & (balance < 0), (-balance) // 7 + 1, 0)
+    owed = jnp.bitwise_and(fee, 15) + jnp.left_shift(kind, 2)
+    return balance - fee, lowest, credit.sum(0), jnp.maximum(owed, kind * kind).max(1)
