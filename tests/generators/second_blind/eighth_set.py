@@ -280,3 +280,269 @@ def whole_number_ledger(amount, kind):
     fee = jnp.where((kind % 3 == 0) & (balance < 0), (-balance) // 7 + 1, 0)
     owed = jnp.bitwise_and(fee, 15) + jnp.left_shift(kind, 2)
     return balance - fee, lowest, credit.sum(0), jnp.maximum(owed, kind * kind).max(1)
+
+
+@prog((2, 4), (P("y"), P("y"), P(None, "x"), P("x")), lambda r: (r.f(4, 6), r.f(4), r.f(6, 8, s=0.4), r.f(8, s=0.4)))
+def gauss_newton_products(x, y, w1, w2):
+    def residual(w1, w2):
+        return jnp.tanh(x @ w1) @ w2 - y
+
+    gap, back = jax.vjp(residual, w1, w2)
+    grads = back(gap)
+    direction, dots = jax.tree.map(jnp.negative, grads), []
+    for _ in range(2):
+        moved = jax.jvp(residual, (w1, w2), direction)[1]
+        curved = jax.tree.map(lambda a, d: a + 0.1 * d, back(moved), direction)
+        total = sum((a * d).sum() for a, d in zip(curved, direction, strict=True))
+        dots.append(total)
+        direction = jax.tree.map(lambda d, g, t=total: d - 0.1 * g / (1 + t), direction, grads)
+    return direction, jnp.stack(dots)
+
+
+@jax.custom_vjp
+def reversed_gradient(x):
+    return x
+
+
+reversed_gradient.defvjp(lambda x: (x, None), lambda _, g: (-0.3 * g,))
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("y"), P(None, "x"), P("x"), P("x")),
+    lambda r: (r.f(8, 5), r.i(0, 2, 8), r.f(5, 8, s=0.4), r.f(8, 3, s=0.4), r.f(8, s=0.4)),
+)
+def adversarial_domain_step(x, domain, encoder, head, critic):
+    def loss(params):
+        encoder, head, critic = params
+        h = jax.nn.elu(x @ encoder)
+        task = -jax.nn.log_softmax(h @ head)[:, 0].mean()
+        guess = reversed_gradient(h) @ critic
+        return task + (jax.nn.softplus(guess) - guess * domain).mean()
+
+    value, grads = jax.value_and_grad(loss)((encoder, head, critic))
+    return value, [p - 0.1 * g for p, g in zip((encoder, head, critic), grads, strict=True)]
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("y"), P(None, "x"), P("x"), P()),
+    lambda r: (r.f(8, 6), r.i(0, 4, 8), r.f(6, 8, s=0.4), r.f(8, 4, s=0.4), r.f(6, 8)),
+)
+def private_gradient_step(x, labels, w1, w2, noise):
+    def loss(w, x, label):
+        return -jax.nn.log_softmax(jax.nn.relu(x @ w[0]) @ w[1])[label]
+
+    grads = jax.vmap(jax.grad(loss), (None, 0, 0))((w1, w2), x, labels)
+    norms = jnp.sqrt(sum((g**2).sum((1, 2)) for g in grads))
+    factor = jnp.minimum(1.0, 0.5 / norms)
+    clipped = [jnp.einsum("b,bij->ij", factor, g) / 8 for g in grads]
+    return w1 - 0.2 * (clipped[0] + 0.01 * noise), w2 - 0.2 * clipped[1], norms
+
+
+@prog(
+    (4, 2),
+    (P("y"), P("y"), P("y"), P("y"), {"w": P(None, "x"), "v": P("x")}),
+    lambda r: (r.f(4, 5, 3), r.f(4, 5), r.f(4, 5, 3), r.f(4, 5), {"w": r.f(3, 6, s=0.5), "v": r.f(6, s=0.5)}),
+)
+def adapted_in_one_step(support_x, support_y, query_x, query_y, params):
+    def loss(p, x, y):
+        return ((jax.nn.softplus(x @ p["w"]) @ p["v"] - y) ** 2).mean()
+
+    def task(p, sx, sy, qx, qy):
+        inner = jax.grad(loss)(p, sx, sy)
+        return loss(jax.tree.map(lambda a, g: a - 0.1 * g, p, inner), qx, qy)
+
+    def total(p):
+        return jax.vmap(task, (None, 0, 0, 0, 0))(p, support_x, support_y, query_x, query_y).mean()
+
+    return jax.value_and_grad(total)(params)
+
+
+class Dense:
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, params, x):
+        return x @ params[self.name]["kernel"] + params[self.name]["bias"]
+
+
+@prog(
+    (2, 4),
+    (
+        {
+            "up": {"kernel": P(None, "x"), "bias": P("x")},
+            "down": {"kernel": P("x"), "bias": P()},
+            "norm": {"scale": P(), "bias": P()},
+        },
+        P("y"),
+        P("y"),
+    ),
+    lambda r: (
+        {
+            "up": {"kernel": r.b(8, 16, s=0.3), "bias": r.b(16, s=0.1)},
+            "down": {"kernel": r.b(16, 8, s=0.3), "bias": r.b(8, s=0.1)},
+            "norm": {"scale": r.b(8), "bias": r.b(8, s=0.1)},
+        },
+        r.b(4, 6, 8),
+        r.i(0, 10, 4, 6, 1),
+    ),
+)
+def module_tree_with_dropout(params, x, drawn):
+    up, down = Dense("up"), Dense("down")
+    wide = x.astype(f32)
+    centred = wide - wide.mean(-1, keepdims=True)
+    normed = centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    h = normed.astype(bf16) * params["norm"]["scale"] + params["norm"]["bias"]
+    h = down(params, jax.nn.hard_swish(up(params, h)))
+    return x + jnp.where(drawn < 8, h / 0.8, 0).astype(bf16)
+
+
+@jax.custom_vjp
+def settled(a, b):
+    z = jnp.zeros_like(b)
+    for _ in range(4):
+        z = jnp.tanh(z @ a + b)
+    return z
+
+
+def _settled_forward(a, b):
+    z = settled(a, b)
+    return z, (a, z)
+
+
+def _settled_backward(kept, g):
+    a, z = kept
+    slope = 1 - z**2
+    u = g
+    for _ in range(4):
+        u = g + (u * slope) @ a.T
+    u = u * slope
+    return z.T @ u, u
+
+
+settled.defvjp(_settled_forward, _settled_backward)
+
+
+@prog((2, 4), (P(None, "x"), P("y", "x")), lambda r: (r.f(8, 8, s=0.15), r.f(4, 8)))
+def implicit_layer_gradient(a, b):
+    return jax.value_and_grad(lambda a, b: (settled(a, b) ** 2).sum(), argnums=(0, 1))(a, b)
+
+
+@prog((1, 8), (P("x"), P()), lambda r: (r.f(8, 48), r.pos(5)))
+def tone_detector(x, tone):
+    x = x * (0.54 - 0.46 * jnp.cos(2 * jnp.pi * jnp.arange(48) / 47))
+    twice = 2 * jnp.cos(tone)[None, :]
+
+    def step(i, state):
+        before, last = state
+        now = lax.dynamic_index_in_dim(x, i, 1) + twice * last - before
+        return last, now
+
+    zero = jnp.zeros((8, 5))
+    before, last = lax.fori_loop(0, 48, step, (zero, zero))
+    power = before**2 + last**2 - twice * before * last
+    return 10 * jnp.log10(power + 1e-6), power.argmax(1)
+
+
+@prog((8, 1), (P("y"),), lambda r: (r.f(8, 24),))
+def reflection_coefficients(x):
+    lags = jnp.stack([(x[:, lag:] * x[:, : 24 - lag]).sum(1) for lag in range(5)], axis=1)
+    lags = lags.at[:, 0].multiply(1.05)
+    error, filt, mirrors = lags[:, 0], jnp.zeros((8, 5)).at[:, 0].set(1.0), []
+    for order in range(1, 5):
+        mirror = -(filt[:, :order] * lags[:, order:0:-1]).sum(1) / error
+        turned = jnp.pad(filt[:, :order][:, ::-1], ((0, 0), (1, 4 - order)))
+        filt = filt + mirror[:, None] * turned
+        error = error * (1 - mirror**2)
+        mirrors.append(mirror)
+    return filt, jnp.stack(mirrors, axis=-1), error
+
+
+@prog((8, 1), (P("y"), P()), lambda r: (r.f(8, 18), r.f(12, s=0.4)))
+def rational_resampler(x, taps):
+    phases = taps.reshape(4, 3).T
+    padded = jnp.pad(x, ((0, 0), (3, 0)))
+    windows = jnp.stack([padded[:, 3 - k : 21 - k] for k in range(4)], axis=-1)
+    up = jnp.einsum("bnk,pk->bnp", windows, phases).reshape(8, 54)
+    return up[:, ::2], jnp.abs(up).reshape(8, 18, 3).max(-1)
+
+
+@prog((2, 4), (P("y", "x"), P(None, "y", "x"), P()), lambda r: (r.f(4, 8), r.pos(3, 4, 8), r.f(3, 4, 8)))
+def metropolis_walk(start, uniform, jump):
+    def energy(x):
+        return 0.25 * x**4 - x**2
+
+    x, accepted = start, 0
+    for step in range(3):
+        trial = x + 0.7 * jump[step]
+        take = jnp.log(uniform[step]) < energy(x) - energy(trial)
+        x = jnp.where(take, trial, x)
+        accepted = accepted + take.astype(jnp.int32)
+    return x, accepted, accepted.sum(0)
+
+
+@prog((2, 4), (P("y", "x"), P("y"), P("y", "x")), lambda r: (r.f(4, 32, s=2.0), r.pos(4), r.pos(4, 32)))
+def minimum_probability_sample(logits, heat, uniform):
+    probs = jax.nn.softmax(logits / heat[:, None], axis=-1)
+    kept = probs >= 0.1 * probs.max(-1, keepdims=True)
+    entropy = -(probs * jnp.log(probs + 1e-9)).sum(-1)
+    noise = -jnp.log(-jnp.log(uniform / 1.3))
+    scored = jnp.where(kept, jnp.log(probs) + noise, -jnp.inf)
+    return scored.argmax(-1), kept.sum(-1), entropy
+
+
+@prog((1, 8), (P("x"), P("x")), lambda r: (r.pos(16, 8), r.f(16, 8, s=0.3)))
+def upwind_burgers(u, force):
+    def flux(left, right):
+        speed = 0.5 * (left + right)
+        carried = jnp.where(speed > 0, left, right)
+        return 0.5 * carried**2
+
+    for _ in range(2):
+        f = flux(u, jnp.roll(u, -1, axis=0))
+        u = u - 0.2 * (f - jnp.roll(f, 1, axis=0)) + 0.05 * force
+        u = u.at[:, 0].set(u[:, 1]).at[:, -1].set(u[:, -2])
+    return u, jnp.abs(u).max(0)
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x"), P("y", "x")), lambda r: (r.f(8, 8), r.f(8, 8), r.f(8, 8)))
+def staggered_maxwell(ez, hx, hy):
+    @on((2, 4), (P("y", "x"),) * 3, (P("y", "x"),) * 3, check_vma=False)
+    def run(ez, hx, hy):
+        def from_next(edge, axis, n):
+            return lax.ppermute(edge, axis, ring(n, -1))
+
+        for _ in range(2):
+            below = jnp.concatenate([ez[1:], from_next(ez[:1], "y", 2)], axis=0)
+            right = jnp.concatenate([ez[:, 1:], from_next(ez[:, :1], "x", 4)], axis=1)
+            hx, hy = hx - 0.4 * (below - ez), hy + 0.4 * (right - ez)
+            above = jnp.concatenate([lax.ppermute(hx[-1:], "y", ring(2)), hx[:-1]], axis=0)
+            left = jnp.concatenate([lax.ppermute(hy[:, -1:], "x", ring(4)), hy[:, :-1]], axis=1)
+            ez = 0.98 * ez + 0.4 * ((hy - left) - (hx - above))
+        return ez, hx, hy
+
+    return run(ez, hx, hy)
+
+
+@prog((2, 4), (P("y", "x"),), lambda r: (r.pos(8, 8),))
+def all_pairs_shortest(weights):
+    dist = jnp.where(jnp.eye(8) > 0, 0.0, jnp.where(weights > 0.9, 100.0, weights))
+    for _ in range(3):
+        dist = jnp.minimum(dist, (dist[:, :, None] + dist[None]).min(1))
+    reached = dist < 50.0
+    far = jnp.where(reached, dist, 0.0).max(1)
+    return dist, far, jnp.where(reached, 1.0 / (dist + 1.0), 0.0).sum(0)
+
+
+@prog((1, 8), (P("x"),), lambda r: (r.i(0, 256, 8, 12),))
+def radix_pass(keys):
+    for shift in (0, 4):
+        digit = (keys >> shift) & 15
+        hot = (digit[..., None] == jnp.arange(16)).astype(jnp.int32)
+        counts = hot.sum(1)
+        before = jnp.cumsum(counts, axis=1) - counts
+        rank = (jnp.cumsum(hot, axis=1) - hot) + before[:, None]
+        place = (rank * hot).sum(-1)
+        keys = (jnp.where(place[..., None] == jnp.arange(12), keys[..., None], 0)).sum(1)
+    return keys, counts
