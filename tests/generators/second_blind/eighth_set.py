@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from tests.generators.second_blind.fourth_set import bf16, f32, i8, prog
+from tests.generators.second_blind.fourth_set import bf16, f32, i8, i32, prog
 from tests.generators.second_blind.seventh_set import on, ring
 
 
@@ -546,3 +546,215 @@ def radix_pass(keys):
         place = (rank * hot).sum(-1)
         keys = (jnp.where(place[..., None] == jnp.arange(12), keys[..., None], 0)).sum(1)
     return keys, counts
+
+
+@prog((2, 4), (P("y", "x"), P("x"), P("x")), lambda r: (r.f(4, 16), r.f(16, 8, s=0.2), r.f(8, 16)))
+def rotated_four_bit_linear(x, w, signs):
+    def hadamard(x):
+        for width in (1, 2, 4, 8):
+            pairs = x.reshape(*x.shape[:-1], 16 // (2 * width), 2, width)
+            a, b = pairs[..., 0, :], pairs[..., 1, :]
+            x = jnp.stack([a + b, a - b], axis=-2).reshape(x.shape)
+        return x / 4.0
+
+    turned, weight = hadamard(x), hadamard(w.T).T
+    scale = jnp.abs(turned).max(-1, keepdims=True) / 7.0
+    codes = jnp.clip(jnp.round(turned / scale), -8, 7).astype(i8)
+    per_column = jnp.abs(weight).max(0) / 127.0
+    w8 = jnp.round(weight / per_column).astype(i8)
+    summed = lax.dot_general(codes, w8, (((1,), (0,)), ((), ())), preferred_element_type=i32)
+    return summed.astype(f32) * scale * per_column @ jnp.sign(signs)
+
+
+@prog((2, 4), (P("y"), P(None, "x")), lambda r: (r.b(8, 16), r.f(16, 16, s=0.3)))
+def ternary_weights(x, w):
+    scale = jnp.abs(w).mean()
+    codes = jnp.clip(jnp.round(w / (scale + 1e-5)), -1, 1)
+    wide = x.astype(f32)
+    step = 127.0 / jnp.maximum(jnp.abs(wide).max(-1, keepdims=True), 1e-5)
+    levels = jnp.clip(jnp.round(wide * step), -128, 127)
+    out = (levels @ codes) * scale / step
+    return out.astype(bf16), codes.astype(i8), (codes == 0).astype(f32).mean(0)
+
+
+@prog((2, 4), (P("y"), P("x"), P(), P()), lambda r: (r.f(4, 16), r.i(0, 8, 8, 8, 2), r.f(2, 8, 2, s=0.5), r.pos(8)))
+def additive_codebook_linear(x, codes, books, gain):
+    picked = jnp.take(books[0], codes[..., 0], axis=0) + jnp.take(books[1], codes[..., 1], axis=0)
+    w = picked.reshape(8, 16) * gain[:, None]
+    return x @ w.T, jnp.square(w).sum(1)
+
+
+@prog((2, 4), (P("y", "x"),), lambda r: (r.f(8, 16, s=3.0),))
+def eight_bit_float_rounding(x):
+    size = jnp.clip(jnp.abs(x), 2.0**-6, 240.0)
+    exponent = jnp.floor(jnp.log2(size))
+    unit = jnp.exp2(exponent - 3.0)
+    rounded = jnp.sign(x) * jnp.round(size / unit) * unit
+    rounded = jnp.where(jnp.abs(x) < 2.0**-7, 0.0, rounded)
+    return rounded, jnp.square(rounded - x).mean(0), exponent.max(1)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("x"), P("y")),
+    lambda r: (r.f(8, 6), r.f(12, 6), r.i(0, 12, 8)),
+)
+def angular_margin_loss(x, centres, labels):
+    def loss(centres):
+        a = x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+        c = centres / jnp.linalg.norm(centres, axis=-1, keepdims=True)
+        cosine = jnp.clip(a @ c.T, -0.99, 0.99)
+        with_margin = cosine * jnp.cos(0.3) - jnp.sqrt(1 - cosine**2) * jnp.sin(0.3)
+        mine = jax.nn.one_hot(labels, 12, dtype=bool)
+        logits = 8.0 * jnp.where(mine & (cosine > -0.95), with_margin, cosine)
+        return -jnp.where(mine, jax.nn.log_softmax(logits), 0.0).sum(-1).mean()
+
+    return jax.value_and_grad(loss)(centres)
+
+
+@prog((8, 1), (P("y"), P("y"), P("y")), lambda r: (r.f(16), r.pos(16), r.i(0, 2, 16)))
+def proportional_hazards(score, time, event):
+    at_risk = time[None, :] >= time[:, None]
+    shifted = score - score.max()
+    log_risk = jnp.log((jnp.exp(shifted)[None, :] * at_risk).sum(1))
+    partial = jnp.where(event == 1, shifted - log_risk, 0.0)
+    agree = ((time[:, None] < time[None, :]) & (score[:, None] > score[None, :]) & (event[:, None] == 1)).sum()
+    return -partial.sum() / jnp.maximum(event.sum(), 1), agree, log_risk
+
+
+@prog((2, 4), (P("y", "x"), P("y")), lambda r: (r.f(4, 8), r.f(4)))
+def ranked_probability_score(ensemble, observed):
+    gap = jnp.abs(ensemble - observed[:, None]).mean(-1)
+    pairs = jnp.abs(ensemble[:, :, None] - ensemble[:, None, :]).mean((1, 2))
+    ordered = jnp.sort(ensemble, axis=-1)
+    quantile = ordered[:, 1] + 0.75 * (ordered[:, 2] - ordered[:, 1])
+    pinball = jnp.maximum(0.25 * (observed - quantile), -0.75 * (observed - quantile))
+    return gap - 0.5 * pairs, pinball, (ensemble < observed[:, None]).sum(-1)
+
+
+@prog((2, 4), (P("y"), P("y")), lambda r: (r.f(8, 6), r.f(8, 6)))
+def variance_invariance_loss(a, b):
+    def loss(a, b):
+        same = ((a - b) ** 2).mean()
+        spread, cross = 0.0, 0.0
+        for z in (a, b):
+            z = z - z.mean(0)
+            spread += jax.nn.relu(1.0 - jnp.sqrt(z.var(0) + 1e-4)).mean()
+            c = z.T @ z / 7
+            cross += ((c * (1 - jnp.eye(6))) ** 2).sum() / 6
+        return 25.0 * same + 25.0 * spread + cross
+
+    return jax.value_and_grad(loss, argnums=(0, 1))(a, b)
+
+
+@prog(
+    (2, 4),
+    (P("x"), P("y"), P("y")),
+    lambda r: (r.f(8, s=0.5), r.f(8, 8), r.i(0, 2, 8)),
+)
+def sharpness_aware_step(w, x, y):
+    def loss(w):
+        z = x @ w
+        return (jax.nn.softplus(z) - z * y).mean()
+
+    g = jax.grad(loss)(w)
+    climbed = w + 0.05 * g / (jnp.linalg.norm(g) + 1e-12)
+    sharp, g2 = jax.value_and_grad(loss)(climbed)
+    return w - 0.3 * jnp.sign(g2) * jnp.minimum(jnp.abs(g2), 0.2), sharp - loss(w)
+
+
+@prog(
+    (1, 8),
+    (P("x"), P("x"), P("x"), P("x")),
+    lambda r: (r.f(8, 6), r.f(8, 6), r.pos(8, 6), r.f(8, 6)),
+)
+def sign_agreement_and_proximal(w, g, rate, before):
+    agree = jnp.sign(g * before)
+    rate = jnp.clip(rate * jnp.where(agree > 0, 1.2, jnp.where(agree < 0, 0.5, 1.0)), 0.1, 0.9)
+    used = jnp.where(agree < 0, 0.0, g)
+    z = w - jnp.sign(used) * rate
+    sparse = jnp.where(jnp.abs(z) > 0.3, z - 0.3 * jnp.sign(z), 0.0)
+    trust = jnp.linalg.norm(w, axis=-1) / (jnp.linalg.norm(g, axis=-1) + 1e-6)
+    return sparse, rate, used, jnp.clip(trust, 0.0, 10.0)
+
+
+@prog(
+    (8, 1),
+    (P("y"), P(), P(), P(), P()),
+    lambda r: (
+        r.b(8, 8, 8, 4),
+        r.b(1, 1, 4, 12, s=0.5),
+        r.b(3, 3, 1, 12, s=0.3),
+        r.b(12, 12, s=0.3),
+        r.b(12, 4, s=0.3),
+    ),
+)
+def inverted_residual(x, expand, depth, squeeze, project):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    h = jnp.minimum(jax.nn.relu(lax.conv_general_dilated(x, expand, (1, 1), "SAME", dimension_numbers=numbers)), 6.0)
+    h = lax.conv_general_dilated(h, depth, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=12)
+    gate = jax.nn.hard_sigmoid(h.mean((1, 2)) @ squeeze)
+    return x + (jax.nn.hard_swish(h) * gate[:, None, None, :]) @ project
+
+
+@prog((2, 4), (P("y", None, "x"), P(), P()), lambda r: (r.f(2, 6, 8, 4, 4), r.f(3, 3, 3, 4, 4, s=0.2), r.f(8, 4)))
+def video_shift_and_volume_filter(x, kernel, mix):
+    shifted = jnp.concatenate(
+        [
+            jnp.pad(x[:, 1:, ..., :1], ((0, 0), (0, 1), (0, 0), (0, 0), (0, 0))),
+            jnp.pad(x[:, :-1, ..., 1:2], ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0))),
+            x[..., 2:],
+        ],
+        axis=-1,
+    )
+    moved = lax.conv_general_dilated(shifted, kernel, (1, 1, 1), "SAME", dimension_numbers=("NDHWC", "DHWIO", "NDHWC"))
+    return jnp.concatenate([x, jax.nn.relu(moved)], axis=-1) @ mix
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P(None, "x"), P("x")),
+    lambda r: (r.f(4, 8, 6), r.f(6, 8, s=0.4), r.f(6, 8, s=0.4), r.pos(8)),
+)
+def gated_linear_recurrence(x, w_in, w_gate, decay):
+    gate = jax.nn.sigmoid(x @ w_gate)
+    a = jnp.exp(-8.0 * jax.nn.softplus(decay) * gate)
+    u = jnp.sqrt(jnp.maximum(1 - a**2, 1e-6)) * (x @ w_in)
+    for shift in (1, 2, 4):
+        before_a = jnp.pad(a[:, :-shift], ((0, 0), (shift, 0), (0, 0)), constant_values=1.0)
+        before_u = jnp.pad(u[:, :-shift], ((0, 0), (shift, 0), (0, 0)))
+        a, u = a * before_a, u + a * before_u
+    return u, a[:, -1]
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("y"), P("y"), P("y"), P("y")),
+    lambda r: (r.f(4, 6, 4), r.f(4, 6, 4), r.f(4, 6, 4), r.f(4, 6), r.f(4, 6, m=2.0)),
+)
+def matrix_memory_cell(q, k, v, i_gate, f_gate):
+    def step(carry, now):
+        memory, norm, top = carry
+        q, k, v, i, f = now
+        f = jax.nn.log_sigmoid(f)
+        new = jnp.maximum(f + top, i)
+        keep, add = jnp.exp(f + top - new)[:, None], jnp.exp(i - new)[:, None]
+        memory = keep[..., None] * memory + add[..., None] * v[:, :, None] * k[:, None, :]
+        norm = keep * norm + add * k
+        read = jnp.einsum("bvk,bk->bv", memory, q)
+        scale = jnp.maximum(jnp.abs((norm * q).sum(-1, keepdims=True)), 1.0)
+        return (memory, norm, new), read / scale
+
+    zero = jnp.zeros((4, 4, 4)), jnp.zeros((4, 4)), jnp.full((4,), -10.0)
+    inputs = [jnp.moveaxis(x, 1, 0) for x in (q, k * 0.5, v, i_gate, f_gate)]
+    (memory, _, top), out = lax.scan(step, zero, inputs)
+    return out.swapaxes(0, 1), memory, top
+
+
+@prog((2, 4), (P("y", None, "x"), P("x"), P(None, "x")), lambda r: (r.f(4, 12, 8), r.f(8, 3), r.f(12, 8)))
+def long_implicit_filter(x, frequency, window):
+    t = jnp.linspace(0, 1, 12)
+    basis = jnp.sin(2 * jnp.pi * t[:, None, None] * frequency).sum(-1) * jnp.exp(-2 * t)[:, None] + 0.1 * window
+    index = jnp.arange(12)[:, None] - jnp.arange(12)[None, :]
+    banded = jnp.where((index >= 0)[..., None], basis[jnp.clip(index, 0)], 0.0)
+    return jnp.einsum("tsd,bsd->btd", banded, x) * jax.nn.silu(x)
