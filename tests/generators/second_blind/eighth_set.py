@@ -758,3 +758,243 @@ def long_implicit_filter(x, frequency, window):
     index = jnp.arange(12)[:, None] - jnp.arange(12)[None, :]
     banded = jnp.where((index >= 0)[..., None], basis[jnp.clip(index, 0)], 0.0)
     return jnp.einsum("tsd,bsd->btd", banded, x) * jax.nn.silu(x)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("y"), P("x"), P("x")),
+    lambda r: (r.f(16, 6), r.i(0, 1000, 16), r.f(8, 6, 8, s=0.4), r.f(8, 8, 6, s=0.4)),
+)
+def hash_routed_experts(x, token, w_in, w_out):
+    mixed = (token * 40503) ^ (token >> 3)
+    first, second = mixed % 8, ((mixed >> 5) + 3) % 8
+    where = jax.nn.one_hot(first, 8) * 0.7 + jax.nn.one_hot(second, 8) * 0.3
+    h = jax.nn.gelu(jnp.einsum("td,edf->tef", x, w_in), approximate=False)
+    return jnp.einsum("tef,efd,te->td", h, w_out, where), where.sum(0), first
+
+
+@prog(
+    (1, 8),
+    (P("x"), P("x"), P("x"), P()),
+    lambda r: (r.f(16, 4), r.f(8, 4, 6, s=0.5), r.f(8, 6, 4, s=0.5), r.f(4, 8)),
+)
+def exchanged_experts_with_capacity(x, w_in, w_out, router):
+    @on((1, 8), (P("x"), P("x"), P("x"), P()), (P("x"), P()), check_vma=False)
+    def run(x, w_in, w_out, router):
+        probs = jax.nn.softmax(x @ router)
+        hot = jax.nn.one_hot(probs.argmax(-1), 8)
+        place = (jnp.cumsum(hot, axis=0) - 1) * hot
+        fits = hot * (place < 1)
+        sent = jnp.einsum("te,td->ed", fits, x)[:, None]
+        got = lax.all_to_all(sent, "x", 0, 0, tiled=True)
+        done = jax.nn.relu(got[:, 0] @ w_in[0]) @ w_out[0]
+        back = lax.all_to_all(done[:, None], "x", 0, 0, tiled=True)[:, 0]
+        out = jnp.einsum("te,ed->td", fits * probs, back)
+        return out, lax.psum(fits.sum(0), "x")
+
+    return run(x, w_in, w_out, router)
+
+
+@prog((8, 1), (P("y"),), lambda r: (r.f(8, 16),))
+def ring_token_scan(x):
+    @on((8, 1), P("y"), (P("y"), P()), check_vma=False)
+    def run(x):
+        here = lax.axis_index("y")
+        local = jnp.cumsum(x, axis=1)
+        carry, part = jnp.zeros(()), local[0, -1]
+        for hop in range(1, 8):
+            part = lax.ppermute(part, "y", ring(8))
+            carry = carry + jnp.where(here >= hop, part, 0.0)
+        whole = local + carry
+        return whole, lax.pmax(whole.max(), "y") - lax.pmin(whole.min(), "y")
+
+    return run(x)
+
+
+@prog((2, 4), (P("y", "x"), P("x", "y")), lambda r: (r.b(8, 16), r.b(16, 8)))
+def split_contraction_by_hand(a, b):
+    @on((2, 4), (P("y", "x"), P("x", "y")), (P("y", "x"), P("y")), check_vma=False)
+    def run(a, b):
+        columns = lax.all_gather(b, "y", axis=1, tiled=True)
+        part = jnp.dot(a, columns, preferred_element_type=f32)
+        scattered = lax.psum_scatter(part, "x", scatter_dimension=1, tiled=True)
+        top = lax.pmax(jnp.abs(part).max(1), "x")
+        return scattered.astype(bf16), top
+
+    return run(a, b)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P("y"), P()),
+    lambda r: (r.f(8, 5), r.i(0, 8, 20), r.i(0, 8, 20), r.f(5, 6, s=0.4)),
+)
+def directed_mean_and_max(nodes, source, target, w):
+    messages = nodes[source] @ w
+    hot = (target[None, :] == jnp.arange(8)[:, None]).astype(f32)
+    degree = hot.sum(1, keepdims=True)
+    mean = hot @ messages / jnp.maximum(degree, 1.0)
+    top = jnp.where(hot[..., None] > 0, messages[None], -1e9).max(1)
+    top = jnp.where(degree > 0, top, 0.0)
+    h = jax.nn.selu(jnp.concatenate([mean, top], axis=-1))
+    return h / jnp.maximum(jnp.linalg.norm(h, axis=-1, keepdims=True), 1e-6), degree[:, 0]
+
+
+@prog((2, 4), (P("y", "x"), P()), lambda r: (r.i(-4, 2, 8, 8), r.i(0, 4, 8)))
+def spreading_labels(edges, label):
+    edges = jnp.maximum(edges, 0)
+    adjacent = jnp.minimum(edges + edges.T + jnp.eye(8, dtype=i32), 1)
+    for _ in range(2):
+        votes = adjacent @ (label[:, None] == jnp.arange(4)).astype(i32)
+        label = jnp.argmax(votes * 4 + (3 - jnp.arange(4)), axis=-1).astype(i32)
+    triangles = ((edges @ edges) * edges).sum(1)
+    return label, triangles, adjacent.sum(0)
+
+
+@prog((1, 8), (P("x"), P("x")), lambda r: (r.i(0, 100, 8, 16), r.f(8, 16)))
+def sorted_runs_and_unique(keys, values):
+    order = jnp.argsort(keys, axis=1)
+    ranked = jnp.take_along_axis(keys, order, axis=1)
+    carried = jnp.take_along_axis(values, order, axis=1)
+    fresh = jnp.concatenate([jnp.ones((8, 1), bool), ranked[:, 1:] // 10 != ranked[:, :-1] // 10], axis=1)
+    group = jnp.cumsum(fresh.astype(i32), axis=1) - 1
+    hot = group[..., None] == jnp.arange(10)
+    return jnp.where(hot, carried[..., None], 0.0).sum(1), fresh.sum(1), ranked
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.f(8, 12), r.f(8, 12)))
+def split_step_packet(re, im):
+    n = jnp.arange(12)
+    angle = 2 * jnp.pi * n[:, None] * n[None, :] / 12
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    k = jnp.minimum(n, 12 - n) * 0.3
+    for _ in range(2):
+        phase = 0.1 * (re**2 + im**2)
+        re, im = re * jnp.cos(phase) - im * jnp.sin(phase), re * jnp.sin(phase) + im * jnp.cos(phase)
+        fr, fi = re @ c + im @ s, im @ c - re @ s
+        turn = -0.5 * k**2
+        fr, fi = fr * jnp.cos(turn) - fi * jnp.sin(turn), fr * jnp.sin(turn) + fi * jnp.cos(turn)
+        re, im = (fr @ c - fi @ s) / 12, (fi @ c + fr @ s) / 12
+    return re, im, (re**2 + im**2).sum(1)
+
+
+@prog((8, 1), (P("y"), P("y"), P()), lambda r: (r.f(8, 2, s=2.0), r.f(8, 2), r.pos(8)))
+def smoothed_particles(position, velocity, mass):
+    def lennard(p):
+        gap = p[:, None] - p[None, :]
+        square = (gap**2).sum(-1) + jnp.eye(8) + 0.5
+        inverse = 1.0 / square**3
+        return 0.5 * ((inverse**2 - inverse) * (1 - jnp.eye(8))).sum()
+
+    force = -jax.grad(lennard)(position)
+    for _ in range(2):
+        half = velocity + 0.05 * force / mass[:, None]
+        position = position + 0.1 * half
+        force = -jax.grad(lennard)(position)
+        velocity = half + 0.05 * force / mass[:, None]
+    density = (mass[None, :] * jnp.exp(-((position[:, None] - position[None]) ** 2).sum(-1))).sum(1)
+    return position, velocity, density
+
+
+@prog(
+    (2, 4),
+    (P("y", None, None, "x"),),
+    lambda r: (r.i(0, 256, 4, 8, 8, 4),),
+)
+def dithered_thumbnails(image):
+    x = image.astype(f32) / 255.0
+    small = x.reshape(4, 4, 2, 4, 2, 4).mean((2, 4))
+    bayer = jnp.array([[0.0, 0.5], [0.75, 0.25]])
+    threshold = jnp.tile(bayer, (2, 2))[..., None]
+    dots = (small > threshold).astype(i8)
+    equal = (image[:, ::2, ::2] + image[:, 1::2, 1::2]) // 2
+    return dots, equal.astype(i32) - 128, x.std((1, 2))
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), P(None, "x"), P(None, "x")),
+    lambda r: (r.i(0, 24, 4, 6), r.f(24, 8), r.f(6, 8), r.f(8, 24, s=0.3)),
+)
+def mixed_up_examples(tokens, table, places, head):
+    lam = 0.3
+    h = table[tokens] + places
+    h = lam * h + (1 - lam) * h[::-1]
+    logits = h.mean(1) @ head
+    logp = jax.nn.log_softmax(logits)
+    a, b = tokens[:, 0], tokens[::-1, 0]
+    nll = -(lam * jnp.take_along_axis(logp, a[:, None], 1) + (1 - lam) * jnp.take_along_axis(logp, b[:, None], 1))
+    return nll.mean(), logits
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.pos(8, 8), r.pos(8, 8)))
+def bisection_in_each_element(target, slope):
+    def one(target, slope):
+        def body(state):
+            low, high, step = state
+            middle = 0.5 * (low + high)
+            above = slope * middle + jnp.sinh(middle) > target
+            return jnp.where(above, low, middle), jnp.where(above, middle, high), step + 1
+
+        low, high, _ = lax.while_loop(lambda state: state[2] < 6, body, (0.0, 2.0, 0))
+        return 0.5 * (low + high)
+
+    root = jax.vmap(jax.vmap(one))(target, slope)
+    return root, slope * root + jnp.sinh(root) - target
+
+
+def decoder_weights(r, layers, width, heads, hidden, draw, s):
+    return [
+        {
+            "qkv": draw(width, 3 * width, s=s),
+            "out": draw(width, width, s=s),
+            "up": draw(width, hidden, s=s),
+            "down": draw(hidden, width, s=s),
+        }
+        for _ in range(layers)
+    ]
+
+
+LAYER = {"qkv": P(None, "x"), "out": P("x"), "up": P(None, "x"), "down": P("x")}
+
+
+def attend(x, layer, heads):
+    b, t, d = x.shape
+    q, k, v = jnp.split((x @ layer["qkv"]).reshape(b, t, heads, 3 * d // heads), 3, axis=-1)
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(f32) * (d // heads) ** -0.5
+    probs = jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((t, t), bool)), scores, -1e9), axis=-1).astype(x.dtype)
+    return jnp.einsum("bhqk,bkhd->bqhd", probs, v).reshape(b, t, d) @ layer["out"]
+
+
+def scaled(x):
+    wide = x.astype(f32)
+    return (wide * lax.rsqrt((wide**2).mean(-1, keepdims=True) + 1e-6)).astype(x.dtype)
+
+
+@prog((2, 4), (P("y"), [LAYER] * 8), lambda r: (r.f(2, 8, 32), decoder_weights(r, 8, 32, 4, 64, r.f, 0.15)))
+def parallel_decoder_of_eight_layers(x, layers):
+    for layer in layers:
+        h = scaled(x)
+        x = x + attend(h, layer, 4) + jax.nn.gelu(h @ layer["up"]) @ layer["down"]
+    return scaled(x)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(), [LAYER] * 4),
+    lambda r: (r.i(0, 64, 2, 16), r.b(64, 512, s=0.3), decoder_weights(r, 4, 512, 8, 512, r.b, 0.04)),
+)
+def wide_decoder_of_four_layers(tokens, table, layers):
+    x = table[tokens]
+    for layer in layers:
+        x = x + attend(scaled(x), layer, 8)
+        x = x + jnp.square(jax.nn.relu(scaled(x) @ layer["up"])) @ layer["down"]
+    return scaled(x) @ table.T
+
+
+@prog((2, 4), (P("y"), [LAYER] * 12), lambda r: (r.f(2, 4, 16), decoder_weights(r, 12, 16, 4, 32, r.f, 0.2)))
+def sandwich_decoder_of_twelve_layers(x, layers):
+    for layer in layers:
+        x = x + scaled(attend(scaled(x), layer, 4))
+        x = x + scaled(jax.nn.silu(scaled(x) @ layer["up"]) @ layer["down"])
+    return x.mean(1), x[:, -1]
