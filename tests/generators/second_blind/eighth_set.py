@@ -998,3 +998,197 @@ def sandwich_decoder_of_twelve_layers(x, layers):
         x = x + scaled(attend(scaled(x), layer, 4))
         x = x + scaled(jax.nn.silu(scaled(x) @ layer["up"]) @ layer["down"])
     return x.mean(1), x[:, -1]
+
+
+@prog(
+    (2, 4),
+    (P("y", None, "x"), P("y", None, "x"), P("y", None, "x"), P("y")),
+    lambda r: (r.b(2, 8, 4, 8), r.b(2, 24, 4, 8), r.b(2, 24, 4, 8), r.i(8, 25, 2)),
+)
+def chunked_prefill(q, k, v, length):
+    position = length[:, None] - 8 + jnp.arange(8)
+    top = jnp.full((2, 4, 8, 1), -1e30)
+    total, out = jnp.zeros((2, 4, 8, 1)), jnp.zeros((2, 4, 8, 8))
+    for block in range(3):
+        here = slice(8 * block, 8 * block + 8)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k[:, here], preferred_element_type=f32) * 8**-0.5
+        seen = (8 * block + jnp.arange(8))[None, None, :] <= position[:, :, None]
+        scores = jnp.where(seen[:, None], 20.0 * jnp.tanh(scores / 20.0), -1e30)
+        new = jnp.maximum(top, scores.max(-1, keepdims=True))
+        weights, keep = jnp.exp(scores - new), jnp.exp(top - new)
+        total = total * keep + weights.sum(-1, keepdims=True)
+        out = out * keep + jnp.einsum("bhqk,bkhd->bhqd", weights.astype(bf16), v[:, here]).astype(f32)
+        top = new
+    return (out / total).astype(bf16).swapaxes(1, 2)
+
+
+@prog(
+    (1, 8),
+    (P(None, None, "x"), P(None, None, "x"), P("x"), P()),
+    lambda r: (r.i(-127, 128, 2, 8, 8, 4, dt="int8"), r.f(2, 1, 8, 4), r.pos(8), r.i(0, 8, 2)),
+)
+def byte_cache_insert(cache, fresh, scale, place):
+    codes = jnp.clip(jnp.round(fresh / scale[:, None] * 40.0), -127, 127).astype(i8)
+
+    def put(row, new, at):
+        return lax.dynamic_update_slice(row, new, (at, 0, 0))
+
+    cache = jax.vmap(put)(cache, codes, place)
+    wide = cache.astype(f32) * (scale[:, None] / 40.0)
+    live = jnp.arange(8)[None, :, None, None] <= place[:, None, None, None]
+    return cache, jnp.where(live, wide, 0.0).sum(1)
+
+
+@prog(
+    (2, 4),
+    (P("y"), P(None, "x"), P(None, "x"), P()),
+    lambda r: (r.f(4, 8, 8), r.f(8, 16, s=0.4), r.f(8, 8, s=0.4), r.f(7, 4)),
+)
+def convolved_queries(x, wq, wkv, filters):
+    q = (x @ wq).reshape(4, 8, 4, 4)
+    k, v = jnp.split((x @ wkv).reshape(4, 8, 1, 8), 2, axis=-1)
+    q = sum(jnp.pad(q, ((0, 0), (lag, 0), (0, 0), (0, 0)))[:, :8] * filters[lag] for lag in range(3))
+    scores = jnp.einsum("bqhd,bkgd->bhqk", q, k)
+    order = jnp.arange(8)[:, None] >= jnp.arange(8)
+    stick = jnp.where(order, jax.nn.log_sigmoid(-scores), 0.0)
+    after = jnp.cumsum(stick[..., ::-1], axis=-1)[..., ::-1] - stick
+    weights = jnp.where(order, jax.nn.sigmoid(scores) * jnp.exp(after), 0.0)
+    return jnp.einsum("bhqk,bkgd->bqhd", weights, v), weights.sum(-1)
+
+
+@prog((2, 4), (P("y", "x"), P("y", "x")), lambda r: (r.f(8, 16), r.pos(8, 16)))
+def wiener_gain(signal, noise):
+    n = jnp.arange(16)
+    basis = jnp.cos(jnp.pi / 16 * (n[:, None] + 0.5) * n)
+    spectrum = signal @ basis
+    power = spectrum**2
+    gain = jnp.maximum(power - noise, 0.05 * power) / (power + 1e-6)
+    smooth = 0.5 * gain + 0.25 * jnp.roll(gain, 1, axis=0) + 0.25 * jnp.roll(gain, -1, axis=0)
+    inverse = basis.T.at[0].multiply(0.5) / 8
+    return (smooth * spectrum) @ inverse, smooth.min(1), jnp.round(10 * smooth).astype(i32)
+
+
+@prog((8, 1), (P("y"), P("y"), P()), lambda r: (r.f(8, 10), r.f(8, 10), r.f(4, s=0.1)))
+def adaptive_echo_canceller(far, near, start):
+    def one(far, near):
+        def step(state, now):
+            w, line = state
+            x, d = now
+            line = jnp.concatenate([x[None], line[:-1]])
+            e = d - w @ line
+            w = w + 0.5 * e * line / (line @ line + 0.1)
+            return (w, line), e
+
+        (w, _), errors = lax.scan(step, (start, jnp.zeros(4)), (far, near))
+        return w, errors
+
+    return jax.vmap(one)(far, near)
+
+
+@prog((2, 4), (P("y", "x"), P("x"), P()), lambda r: (r.f(8, 8), r.f(8, 5), r.f(3, 5)))
+def random_feature_regression(x, w, targets):
+    z = jnp.concatenate([jnp.cos(x @ w), jnp.sin(x @ w)], axis=-1) / jnp.sqrt(5.0)
+    kernel = z @ z.T + 0.3 * jnp.eye(8)
+    y = jnp.tanh(z[:, :5] @ targets.T)
+    a = y / 2.0
+    for _ in range(3):
+        a = a + 0.4 * (y - kernel @ a)
+    return kernel @ a - 0.3 * a, kernel.min(1), (a**2).sum(0)
+
+
+@prog((1, 8), (P("x"), P("x"), P("x")), lambda r: (r.f(8, 12), r.f(8, 12, s=0.5), r.i(0, 2, 8, 12)))
+def traces_and_returns(reward, value, done):
+    def step(carry, now):
+        total, trace = carry
+        r, v, d = now
+        live = 1.0 - d
+        trace = 0.9 * live * trace + v
+        total = r + 0.95 * live * total
+        return (total, trace), (total - v, trace)
+
+    zero = jnp.zeros(8)
+    inputs = (reward.T, value.T, done.T.astype(f32))
+    _, (advantage, trace) = lax.scan(step, (zero, zero), inputs, reverse=True)
+    advantage = advantage.T
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-5), trace.T
+
+
+@prog((2, 4), (P("y"), P("y"), P(None, "x")), lambda r: (r.f(4, 5, 2), r.f(4, 6, 2), r.f(2, 4)))
+def set_distance_and_pooling(a, b, w):
+    gaps = ((a[:, :, None] - b[:, None]) ** 2).sum(-1)
+    chamfer = gaps.min(2).mean(1) + gaps.min(1).mean(1)
+    nearest = gaps.argmin(2)
+    plan = jnp.exp(-gaps / 0.5)
+    for _ in range(2):
+        plan = plan / plan.sum(2, keepdims=True)
+        plan = plan / plan.sum(1, keepdims=True)
+    pooled = jnp.sort(a @ w, axis=1)
+    return chamfer, nearest, plan, pooled
+
+
+@prog(
+    (2, 4),
+    (P("y"), P("y"), P("x"), P("x")),
+    lambda r: (r.i(0, 16, 8), r.i(0, 16, 8, 3), r.f(16, 6, s=0.5), r.f(16, 6, s=0.5)),
+)
+def negative_sampling_step(centre, drawn, inner, outer):
+    def loss(tables):
+        a, b = tables
+        c, n = jnp.take(a, centre, axis=0), jnp.take(b, drawn, axis=0)
+        score = jnp.einsum("bd,bkd->bk", c, n)
+        sign = jnp.where(jnp.arange(3) == 0, 1.0, -1.0)
+        return -jax.nn.log_sigmoid(sign * score).sum(-1).mean()
+
+    value, (da, db) = jax.value_and_grad(loss)((inner, outer))
+    return value, inner - 0.5 * da, outer - 0.5 * db
+
+
+@prog((2, 4), (P("y", None, None, "x"), P("x"), P("x")), lambda r: (r.b(4, 6, 6, 8), r.b(8), r.b(8)))
+def response_norm_and_blur_pool(x, gain, bias):
+    wide = x.astype(f32)
+    nearby = sum(jnp.pad(wide**2, ((0, 0), (0, 0), (0, 0), (2, 2)))[..., i : i + 8] for i in range(5))
+    x = (wide / (1.0 + 0.2 * nearby) ** 0.75).astype(bf16) * gain + bias
+    blur = jnp.array([0.25, 0.5, 0.25], bf16)
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect")
+    rows = sum(blur[i] * padded[:, i : i + 6] for i in range(3))
+    both = sum(blur[i] * rows[:, :, i : i + 6] for i in range(3))
+    return jax.nn.mish(both[:, ::2, ::2])
+
+
+@prog((2, 4), (P("y"), P(None, "x"), P("x")), lambda r: (r.f(8, 8), r.f(8, 16, s=0.4), r.f(16, 8, s=0.4)))
+def checkpointed_blocks_gradient(x, w1, w2):
+    @jax.checkpoint
+    def block(x, w1, w2):
+        h = jax.nn.glu(x @ w1, axis=-1)
+        return x + jnp.concatenate([h, -h], axis=-1) @ w2
+
+    def loss(w1, w2):
+        y = x
+        for _ in range(2):
+            y = block(y, w1, w2)
+        return jnp.log(jnp.cosh(y)).mean()
+
+    return jax.grad(loss, argnums=(0, 1))(w1, w2)
+
+
+@prog((2, 4), (P("y", "x"),), lambda r: (r.i(0, 2, 8, 32),))
+def parity_and_packed_bits(bits):
+    words = (bits.reshape(8, 4, 8) << jnp.arange(8)).sum(-1)
+    grey = words ^ (words >> 1)
+    weight = bits.reshape(8, 4, 8).sum(-1)
+    check = jnp.zeros((8, 4), i32)
+    for row in range(4):
+        check = check | ((((words >> row) ^ (words >> (row + 2))) & 1) << row)
+    return words - 128, grey, weight % 2, check
+
+
+@prog((2, 4), (P("y"), P("y", "x")), lambda r: (r.f(8), r.f(8, 16)))
+def isotonic_and_running_median(start, x):
+    sums = jnp.concatenate([jnp.zeros((8, 1)), jnp.cumsum(x[:, :6], axis=1)], axis=1)
+    width = jnp.arange(7)[None, :] - jnp.arange(7)[:, None]
+    means = (sums[:, None, :] - sums[:, :, None]) / jnp.maximum(width, 1)
+    means = jnp.where(width > 0, means, jnp.inf)[:, :6, 1:]
+    fitted = jnp.stack([means[:, : i + 1, i:].min(2).max(1) for i in range(6)], axis=1)
+    a, b, c = x[:, :-2], x[:, 1:-1], x[:, 2:]
+    middle = jnp.maximum(jnp.minimum(a, b), jnp.minimum(jnp.maximum(a, b), c))
+    return fitted + 0.1 * start[:, None], middle
