@@ -3,6 +3,7 @@
 from tests.generators.second_blind import (
     attention,
     collectives,
+    eighth_set,
     fifth_set,
     fourth_set,
     seventh_set,
@@ -15,16 +16,17 @@ from tests.generators.second_blind import (
 )
 from tests.generators.second_blind.made import ALL
 
-THIRD, FOURTH, FIFTH, SIXTH, SEVENTH = (
+THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH = (
     [name for name, made in ALL.items() if made.__module__ == own.__name__]
-    for own in (third_set, fourth_set, fifth_set, sixth_set, seventh_set)
+    for own in (third_set, fourth_set, fifth_set, sixth_set, seventh_set, eighth_set)
 )
-"""The programs of each set from the third to the seventh."""
-SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH}]
+"""The programs of each set from the third to the eighth."""
+SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH, *EIGHTH}]
 """The programs of the second set."""
 
 __all__ = [
     "ALL",
+    "EIGHTH",
     "FIFTH",
     "FOURTH",
     "SECOND",
@@ -33,6 +35,7 @@ __all__ = [
     "THIRD",
     "attention",
     "collectives",
+    "eighth_set",
     "fifth_set",
     "fourth_set",
     "seventh_set",
