@@ -73,18 +73,18 @@ def tables() -> Mapping[str, Accepted]:
     return found
 
 
-def number_kind(number: Any) -> str:
+def number_kind(number: float) -> str:
     """Returns the letter of a number.
 
     >>> [number_kind(x) for x in (-1, 2**31, 2**32, 0.0, 7.0, 0.25)]
     ['A', 'E', 'Q', 'M', 'O', 'X']
     """
-    if not float(number).is_integer():
-        return "X"
-    if not isinstance(number, float) and -(2**31) <= number < 2**32:
+    if not np.issubdtype(type(number), np.floating) and -(2**31) <= number < 2**32:
         return _LETTERS[bisect_right((0, 1, 2, 2**31), number)]
-    # An integer of more than 32 bits goes as a float of 32 bits.
-    return _LETTERS[5 + bisect_right((-(2**31), 0, 1, 2, 2**31, 2**32), float(np.float32(number)))]
+    # Others go as floats of 32 bits, also integers of more bits.
+    with np.errstate(over="ignore"):
+        short = float(np.float32(number))
+    return _LETTERS[5 + bisect_right((-(2**31), 0, 1, 2, 2**31, 2**32), short)] if short.is_integer() else "X"
 
 
 def _kind(operand: Any) -> str:

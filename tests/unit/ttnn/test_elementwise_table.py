@@ -32,6 +32,18 @@ def test_the_numbers_are_of_their_kinds() -> None:
     assert [number_kind(x) for x in NUMBERS.values()] == list(NUMBERS)
 
 
+ENDS = {
+    "A": (-(2**31), -1), "B": (0, 0), "C": (1, 1), "D": (2, 2**31 - 1), "E": (2**31, 2**32 - 1),
+    "K": (-(2.0**40), -(2.0**31) - 256), "L": (-(2.0**31), -1.0), "M": (-0.0, 0.0), "N": (1.0, 1.0),
+    "O": (2.0, 2.0**31 - 128), "P": (2.0**31, 2.0**32 - 256), "Q": (2.0**32, 2.0**60), "X": (-0.5, float("inf")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("letter", ENDS)
+def test_the_ends_of_each_kind(letter: str) -> None:
+    assert [number_kind(x) for x in ENDS[letter]] == [letter] * 2
+
+
 @pytest.mark.parametrize("number", [2**33, -(2**33), 2**60])
 def test_an_integer_of_more_than_32_bits_goes_as_a_float(number: int) -> None:
     assert number_kind(number) == number_kind(float(number))
@@ -53,6 +65,7 @@ def apply(given: Given) -> None:
      "takes None or 'FLOAT32' as dtype here, not 'BFLOAT16'"),
     ("divide", {"a": form("FLOAT32"), "b": 2.0, "rounding_mode": "up"},
      "takes None or 'floor' or 'trunc' as rounding_mode here, not 'up'"),
+    ("where", {"a": form("INT32"), "b": 2**31 - 1, "c": form("INT32")}, "does not take 2147483648 beside INT32"),
     ("clamp", {"a": form("FLOAT32"), "b": None, "c": None}, "takes one bound at least"),
     ("pow", {"a": Form((4, 8), "INT32", "ROW_MAJOR"), "b": 2}, "in TILE layout; use ttnn.to_layout"),
     ("clamp", {"a": Form((0, 8), "FLOAT32", TILE), "b": Form((0, 8), "FLOAT32", TILE), "c": None}, "with elements"),
