@@ -13,15 +13,10 @@ from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type
 from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
-from jaxmesh.dialects.ttnn.forms import BF16, BLOCKS, F32, REALS, Gives, Occurrence, Takes, as_dtype
+from jaxmesh.dialects.ttnn.forms import BF16, BLOCKS, F32, REALS, Gives, Occurrence, as_dtype
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.ttnn.rules.facts import adds_any
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, checked
-
-
-def _with_blocks(takes: Takes) -> frozenset[str]:
-    """Returns the element types of an operand: also block floats, where it takes bfloat16."""
-    return takes.types | BLOCKS if BF16 in takes.types else takes.types
 
 
 _CUMPROD = textual.OPS["ttnn.cumprod"]
@@ -52,7 +47,8 @@ def defined(given: Given) -> list[Result]:
             if not free and forms.operand(number).layout == "tile" and form.shape and not form.is_empty:
                 given.tiles(form)
             if not any_type and (free or not form.is_empty):
-                given.types(form, _with_blocks(forms.operand(number)))
+                types = forms.operand(number).types
+                given.types(form, types | BLOCKS if BF16 in types else types)
     layouts = {form.layout for i, form in enumerate(operands) if form and forms.operand(i).layout == "either"}
     given.require(len(layouts) < 2, "takes its operands in one layout", "must have the same layout")
     there = [form for form in operands if form is not None]
