@@ -18,7 +18,6 @@ from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.ttnn.rules.facts import adds_any
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, checked
 
-
 _CUMPROD = textual.OPS["ttnn.cumprod"]
 assert isinstance(_CUMPROD, TtnnOp)
 DEFINITIONS: Mapping[str, TtnnOp] = {op.python.callee: op for op in (*ttnn.OPS.values(), _CUMPROD)}
