@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import LOOP, Op, Port, Program, Type
-from jaxmesh.passes.memory import aliases
+from jaxmesh.passes.hold_arguments import keep_arguments
+from jaxmesh.passes.memory import aliases, manage_memory
 from tests.generators.oracles import count_of
 
 KIND = Type((64, 32), np.dtype("f4"), tile=True)
@@ -61,3 +62,20 @@ def check_loop(rng: random.Random) -> None:
         near.update(dict.fromkeys(joined, joined))
     found = {(a, b) for a in near for b in near if a < b and first.get(a, a) == first.get(b, b)}
     assert found == {(a, b) for a in near for b in near[a] if a < b}
+
+
+def test_arguments_that_a_loop_swaps_are_kept_together() -> None:
+    body = Program("body", {"x": 1})
+    body.arguments = [Port(body.new(KIND), True) for _ in range(2)]
+    body.results = body.arguments[::-1]
+    program = Program("f", {"x": 1})
+    program.arguments = [Port(program.new(KIND), True) for _ in range(2)]
+    first, second, result = (program.new(KIND) for _ in range(3))
+    program.ops = [
+        Op(LOOP, (0, 1), (first, second), {"body": body, "trips": None}),
+        Op("ttnn.add", (first, second), (result,)),
+    ]
+    program.results = [Port(result, True)]
+    for donated, freed in (((), 0), ((0,), 0), ((1,), 0), ((0, 1), 1)):
+        made = keep_arguments(manage_memory(program), donated)
+        assert sum(op.name == "ttnn.deallocate" for op in made.ops) == freed, donated

@@ -78,6 +78,7 @@ def test_a_refusal_names_the_part_that_another_choice_mends(
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 @needs_ttnn
 def test_the_real_library_answers_as_the_table() -> None:
     wanted = {"ttnn.eq": 2, "ttnn.bitwise_and": 2, "ttnn.relu6": 1, "ttnn.neg": 1, "ttnn.pow": 2, "ttnn.multiply": 2}
