@@ -43,8 +43,9 @@ def _reading(op: Op, made: dict[Value, Value]) -> Op:
 
 def keep_arguments(program: Program, donated: Collection[int]) -> Program:
     """Returns a flat TTNN program that frees no argument on the devices, except for the donated ones."""
-    held = {port.value for i, port in enumerate(program.arguments) if port.presharded and i not in donated}
     first = aliases(program.ops, program.types)
+    kept = (port.value for i, port in enumerate(program.arguments) if port.presharded and i not in donated)
+    held = {first.get(value, value) for value in kept}
     freed = "ttnn.deallocate"
     return program.like(
         (op for op in program.ops if op.name != freed or first.get(op.used[0], op.used[0]) not in held), program.results

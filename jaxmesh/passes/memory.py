@@ -23,8 +23,8 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
     first: dict[Value, Value] = {}
     for op in ops:
         if op.name == LOOP:
-            new = _new_states(op)
-            first.update((v, first.get(x, x)) for v, x in zip(op.results, op.used, strict=False) if v not in new)
+            for value, other in _shared_by_loop(op):
+                _join(first, value, other)
             continue
         number = _shared_operand(op)
         source = None if number is None or number >= len(op.operands) else op.operands[number]
@@ -36,18 +36,41 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
     return first
 
 
-def _new_states(loop: Op) -> set[Value]:
-    """Returns the results of a loop that are other tensors than its states before it.
+def _join(first: dict[Value, Value], value: Value, other: Value) -> None:
+    """Makes two values share a buffer, with all values that share one with either."""
+    late, kept = first.get(value, value), first.get(other, other)
+    if late != kept:
+        first.update(dict.fromkeys((late, *(v for v, known in first.items() if known == late)), kept))
 
-    A loop under a condition may end at once and give its states back; a body may give back its arguments.
+
+def _shared_by_loop(loop: Op) -> Iterator[tuple[Value, Value]]:
+    """Yields each result of a loop with a state before it, or an earlier result, whose buffer it may have.
+
+    A body may give back its arguments, also in another order, and a value twice. A loop under a condition may end after
+    any number of iterations.
     """
-    body = loop.attributes.get("body")
-    if body is None or not loop.attributes.get("trips"):
-        return set()
+    body, trips = loop.attributes.get("body"), loop.attributes.get("trips")
+    if body is None:
+        yield from zip(loop.results, loop.used, strict=False)
+        return
     first, numbers = aliases(body.ops, body.types), {port.value: i for i, port in enumerate(body.arguments)}
-    given = [numbers.get(first.get(r.value, r.value)) for r in body.results]
-    kept = all(number in (None, i) for i, number in enumerate(given))
-    return {v for v, number in zip(loop.results, given, strict=True) if kept and number is None}
+    # Behind its states, a loop has operands that stay.
+    given = [first.get(p.value, p.value) for p in (*body.results, *body.arguments[len(body.results) :])]
+    made: dict[tuple[int, Value], Value] = {}
+    for i, value in enumerate(loop.results):
+        # By iterations back from the end: the state that becomes this result.
+        path = [i]
+        while (number := numbers.get(given[path[-1]])) is not None and number not in path:
+            path.append(number)
+        if not trips:
+            yield from ((value, loop.used[number]) for number in path)
+        elif trips < len(path):
+            yield value, loop.used[path[trips]]
+        elif number is not None:
+            start = path.index(number)
+            yield value, loop.used[path[start + (trips - start) % (len(path) - start)]]
+        if number is None and len(path) <= (trips or len(path)):
+            yield value, made.setdefault((len(path), given[path[-1]]), value)
 
 
 def _shared_operand(op: Op) -> int | None:
@@ -123,7 +146,7 @@ class _Memory:
 
     def add(self, op: Op, into: Value | None) -> None:
         """Records an op, which wrote to `into` if it works in place."""
-        for value, state in zip(op.results, op.used, strict=False) if op.name == LOOP else ():
+        for value, state in _shared_by_loop(op) if op.name == LOOP else ():
             self._share(value, state)
         own = into if into is not None else op.operands[0] if self._views(op) else None
         for value in op.results if own is not None else ():
@@ -131,8 +154,9 @@ class _Memory:
             self._share(value, own)
 
     def _share(self, value: Value, own: Value) -> None:
-        first = self._first[value] = self.first(own)
-        self._until[first] = max(self._until.get(first, self._read(first)), self._read(value))
+        until = (self._until.get(first, self._read(first)) for first in (self.first(value), self.first(own)))
+        self._until[self.first(own)] = max(*until, self._read(value))
+        _join(self._first, value, own)
 
     def _views(self, op: Op) -> bool:
         types = self.program.types

@@ -202,7 +202,8 @@ class _Verifier:
             left -= unread
         if self.is_body:
             # The arguments stay for the next iteration.
-            left = {v for v in left if all(self.first.get(v, v) != a.value for a in self.program.arguments)}
+            own = {self.first.get(a.value, a.value) for a in self.program.arguments}
+            left = {v for v in left if self.first.get(v, v) not in own}
         if left:
             raise VerifyError(f"values {sorted(left)} are never deallocated.")
 

@@ -95,10 +95,32 @@ def random_walk(x: Any, w: Any) -> Any:
     return last, path
 
 
+def swapped(x: Any, w: Any) -> Any:
+    """States that change places, and are read after the loop."""
+    x, y = jnp.sin(x), jnp.cos(x)
+    a, b, c = lax.fori_loop(0, STEPS + 1, lambda i, s: (s[1], s[0], jnp.sin(s[2])), (x, y, x + y))
+    return jnp.tanh(jnp.exp(b) @ w + c) + a * x
+
+
+def swapped_within(x: Any, w: Any) -> Any:
+    """States of a loop within that change places an unknown number of times, one of them a state of the loop around."""
+
+    def step(_: Any, state: Any) -> Any:
+        a, b = state
+        c, d, _ = lax.while_loop(
+            lambda s: (s[2] ** 2).sum() > 0.5, lambda s: (s[1], s[0], s[2] * 0.7), (b, jnp.sin(a), jnp.cos(a))
+        )
+        return jnp.cos(c), jnp.sin(d)
+
+    a, b = lax.fori_loop(0, STEPS, step, (x, jnp.sin(x)))
+    return a @ w + b
+
+
 LOOPS: Mapping[str, tuple[Loop, int]] = {
     "carried": (carried, 1), "stacked": (stacked, 2), "counted": (counted, 1), "until": (until, 1),
     "to a number of data": (to_a_number_of_data, 1), "collective": (collective, 1), "branches": (branches, 1),
     "in a loop": (in_a_loop, 3), "doublings": (doublings, 2), "random walk": (random_walk, 4),
+    "swapped": (swapped, 1), "swapped within": (swapped_within, 2),
 }  # fmt: skip
 """By name: a function, and its loops that stay."""
 SPLIT = {"rows": (P("y"), P()), "copies": (P(), P())}

@@ -333,8 +333,7 @@ class _PlacedTypes:
         if definition is None or on_host or Trait.MEMORY in definition.traits:
             return [_of_memory_op(op, [t for t in operands if t is not None])] * len(results)
         tensors = tuple([t for t in operands if t is None or t.kind == "tensor"])
-        plain = tuple([replace(t, host=False, tile=False, layout="") if t.layout else t for t in results])
-        forms = definition.forms_of(Occurrence(op.attributes, tensors, plain))
+        forms = definition.forms_of(Occurrence(op.attributes, tensors, tuple(results)))
         return [(False, forms.result(i, tensors, t.dtype)[1]) for i, t in enumerate(results)]
 
 

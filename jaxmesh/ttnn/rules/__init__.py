@@ -1,8 +1,9 @@
 """Rules of the real functions, measured by calling ttnn 0.81.1 on a mock cluster.
 
-The definition of an op states the element types of its function once (`definitions.py`). The other rules are facts
-about calls: numbers beside tensors, tensors in rows, and arguments that leave a result undefined.
-`tests/system/test_real_ttnn_calls.py` compares random calls with the library.
+The definition of an op states the element types of its function once (`definitions.py`); a table that the library's
+answers make states what elementwise functions take (`elementwise.txt`). The other rules are facts about calls: tensors
+in rows, and arguments that leave a result undefined. `tests/system/test_real_ttnn_calls.py` compares random calls with
+the library.
 """
 
 from collections.abc import Mapping

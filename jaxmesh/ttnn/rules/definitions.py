@@ -6,41 +6,17 @@ needs tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type
 from jaxmesh.dialects.ttnn.elementwise import OPS as ELEMENTWISE
-from jaxmesh.dialects.ttnn.forms import BF16, BLOCKS, F32, REALS, Forms, Gives, Occurrence, Takes, as_dtype
+from jaxmesh.dialects.ttnn.forms import BF16, BLOCKS, F32, REALS, Gives, Occurrence, as_dtype
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.ttnn.rules.facts import adds_any
 from jaxmesh.ttnn.rules.given import ROWS, TILE, Form, Given, Result, checked
-
-
-def accepted(name: str) -> frozenset[str]:
-    """Returns the element types that the function of an elementwise definition accepts."""
-    accepts = ELEMENTWISE[name].accepts
-    assert isinstance(accepts, Forms), name
-    return _with_blocks(accepts.takes[0])
-
-
-def _with_blocks(takes: Takes) -> frozenset[str]:
-    """Returns the element types of an operand: also block floats, where it takes bfloat16."""
-    return takes.types | BLOCKS if BF16 in takes.types else takes.types
-
-
-def by_definition(operands: int) -> Iterator[str]:
-    """Yields the ops of so many operands whose result has the element type of the first, whatever the attributes."""
-    for name, op in ELEMENTWISE.items():
-        same = isinstance(op.accepts, Forms) and op.accepts.gives[0].type == "operand"
-        if same and op.operands == (operands, operands) and op.python.callee == f"ttnn.{name}":
-            yield name
-
-
-# --- whole rules -----------------------------------------------------------------------------------------------------
-
 
 _CUMPROD = textual.OPS["ttnn.cumprod"]
 assert isinstance(_CUMPROD, TtnnOp)
@@ -70,7 +46,8 @@ def defined(given: Given) -> list[Result]:
             if not free and forms.operand(number).layout == "tile" and form.shape and not form.is_empty:
                 given.tiles(form)
             if not any_type and (free or not form.is_empty):
-                given.types(form, _with_blocks(forms.operand(number)))
+                types = forms.operand(number).types
+                given.types(form, types | BLOCKS if BF16 in types else types)
     layouts = {form.layout for i, form in enumerate(operands) if form and forms.operand(i).layout == "either"}
     given.require(len(layouts) < 2, "takes its operands in one layout", "must have the same layout")
     there = [form for form in operands if form is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 
-from jaxmesh.dialects.ttnn.forms import FLOATS, I8, U8, U16
+from jaxmesh.dialects.ttnn.forms import FLOATS, I8, U8, U16, WHOLE
 from jaxmesh.ttnn.rules.given import Form, Given
 
 Fact = tuple[Callable[[Given], object], str, str]
@@ -57,6 +57,12 @@ def adds_any(given: Given) -> bool:
 
 
 _SUMS = frozenset({"ttnn.all_reduce", "ttnn.experimental.all_reduce_async", "ttnn.reduce_scatter"})
+
+
+def _is_small(power: object) -> bool:
+    return not isinstance(power, (int, float)) or power < 2
+
+
 _NORM: Sequence[Fact] = (
     (lambda g: _x(g).is_tile or _width(_x(g)) % 32 == 0,
      "takes ROW_MAJOR rows of whole tiles", "ROW_MAJOR input requires W to be a multiple of tile width"),
@@ -75,6 +81,22 @@ FACTS: Mapping[str, Sequence[Fact]] = {
     "ttnn.gelu_bw": (
         (lambda g: len({f.layout for f in g.tensors()[:2]}) == 1,
          "takes tensors of one layout", "grad_output.layout() == input.layout()"),
+    ),
+    "ttnn.pow": (
+        (lambda g: _x(g).is_tile or _x(g).dtype not in WHOLE or all(map(_is_small, list(g.values.values())[1:2])),
+         "takes powers of integers above 1 in TILE layout; use ttnn.to_layout", "input must be in TILE layout"),
+    ),
+    "ttnn.clamp": (
+        (lambda g: len(g.tensors()) != 2 or any(form.is_tile for form in g.tensors()),
+         "takes one bound of TILE layout; use ttnn.to_layout", "Ternary operation requires Tile layout"),
+        (lambda g: len(g.tensors()) != 2 or not _x(g).is_empty,
+         "takes one bound of tensors with elements only", "Broadcasting rule violation at dimension"),
+    ),
+    "ttnn.where": (
+        (lambda g: len(g.tensors()) < 3 or not _x(g).is_empty,
+         "takes three tensors with elements only", "Broadcasting rule violation at dimension"),
+        (lambda g: len(g.tensors()) < 3 or _x(g).is_tile,
+         "takes a condition in TILE layout beside two tensors; use ttnn.to_layout", "input must be in TILE layout"),
     ),
     "ttnn.transformer.scaled_dot_product_attention": _CAUSAL,
     "ttnn.fill_cache": (

@@ -544,7 +544,7 @@ def mesh_coordinates(c: Calls) -> Any:
     return [c.x(2)], {}
 
 
-UNARY = sorted(name.removeprefix("ttnn.") for name in elementwise.UNARY)
+UNARY = sorted(name.removeprefix("ttnn.") for name, known in elementwise.tables().items() if known.operands == 1)
 TYPED = [
     "add",
     "subtract",
