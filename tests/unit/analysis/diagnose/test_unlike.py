@@ -446,3 +446,37 @@ def test_a_loop_that_no_draw_enters_is_said() -> None:
     found = jm.diagnose({"shlo_frontend": stablehlo(function, X), "ttir": text})
     assert found.verdict == "right"
     assert any("stablehlo.while never gave an iteration" in row for row in found.unexercised), found.unexercised
+
+
+def test_an_operation_of_which_the_program_has_as_many_of_other_operands_is_one_too_many() -> None:
+    def rows(t: Any, u: Any, i: Any) -> Any:
+        return t[i] + jnp.tanh(u[i])
+
+    args = X.reshape(8, 4), X.reshape(8, 4), jnp.zeros(6, jnp.int32)
+    right = ttir(rows, *args)
+    # The index is computed once, and doubled.
+    wrong, line = changed(
+        right, r'"ttir.where"\(%6, %7, %arg2\).*?->', '"ttir.add"(%4, %4) : (tensor<6xi32>, tensor<6xi32>) ->'
+    )
+    wrong = re.sub(r"\n.*%[67] =.*", "", wrong)
+    found = jm.diagnose({"shlo_frontend": stablehlo(rows, *args), "ttir": right, "ttnn": wrong})
+    assert (found.verdict, found.line, found.cause) == (
+        "wrong",
+        line - 2,
+        "one too many: without it the results are right",
+    )
+
+
+def test_an_operation_within_what_the_right_text_has_as_one_is_one_too_many() -> None:
+    """The right text has no indices."""
+
+    def reversed_rows(x: Any) -> Any:
+        return jnp.tanh(x[::-1])
+
+    right, x = ttir(reversed_rows, X.reshape(8, 4)), X.reshape(8, 4)
+    taken = """"ttir.constant"() <{value = dense<[7, 6, 5, 4, 3, 2, 1, 0]> : tensor<8xi32>}> : () -> tensor<8xi32>
+    %twice = "ttir.add"(%at, %at) : (tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
+    %0 = "ttir.embedding"(%twice, %arg0) : (tensor<8xi32>, tensor<8x4xf32>)"""
+    wrong, line = changed(right, r'%0 = "ttir.reverse".*(?= ->)', f"%at = {taken}")
+    found = jm.diagnose({"shlo_frontend": stablehlo(reversed_rows, x), "ttir": right, "ttnn": wrong})
+    assert (found.verdict, found.line) == ("wrong", line + 1), str(found)
