@@ -56,7 +56,7 @@ def _shared_by_loop(loop: Op) -> Iterator[tuple[Value, Value]]:
     first, numbers = aliases(body.ops, body.types), {port.value: i for i, port in enumerate(body.arguments)}
     # Behind its states, a loop has operands that stay.
     given = [first.get(p.value, p.value) for p in (*body.results, *body.arguments[len(body.results) :])]
-    made: dict[tuple[int, Value], Value] = {}
+    made: dict[tuple[int, Value | None], Value] = {}
     for i, value in enumerate(loop.results):
         # By iterations back from the end: the state that becomes this result.
         path = [i]

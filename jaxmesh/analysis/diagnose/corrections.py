@@ -93,7 +93,7 @@ class Corrections:
 
     def _of(self, number: int, op: Op, alone: bool, every: bool, wanted: Wanted | None) -> Iterator[Correction]:
         yield from map(self.constant, () if self.track.operands(op) else self.proposals.constants(number, op))
-        yield from self._left_out(number, op, every)
+        yield from self.left_out(number, op, every)
         for changes in (self._reduced, self._exchanged, self._joined, self._cut, self._placed, self._whole):
             yield from changes(number, op)
         yield from self._repaired(number, op, () if alone else self._others(number, op), wanted)
@@ -113,12 +113,15 @@ class Corrections:
 
     # --- one operation more or less -----------------------------------------------------------------------------------
 
-    def _left_out(self, number: int, op: Op, every: bool) -> Iterator[Correction]:
-        # The program may have as many of its kind.
-        is_counted = not (every and is_movement(op)) and self.proposals.places.exactly(number, op, 0) is not None
-        types = self.track.stage.text.program.types
-        for value in () if is_counted or len(op.results) != 1 else self.track.operands(op)[:1]:
-            if (types[value].shape, types[value].dtype) == (types[op.results[0]].shape, types[op.results[0]].dtype):
+    def left_out(self, number: int, op: Op, every: bool) -> Iterator[Correction]:
+        """Yields the operand of an operation in place of its result."""
+        types, places, read = self.track.stage.text.program.types, self.proposals.places, self.track.operands(op)
+        is_open = (every and is_movement(op)) or places.exactly(number, op, 0) is None
+        # The program may have as many operations of this kind there, and an operand in common.
+        rows = () if is_open else itertools.product(places.of(number, op, 0), read)
+        is_counted = len(op.results) != 1 or any(itertools.starmap(self.proposals.reads, rows))
+        for value in () if is_counted else read[:1]:
+            if len({(types[v].shape, types[v].dtype) for v in (value, *op.results)}) == 1:
                 left = self._performed(number, op, op, left_out=True)
                 yield from () if left is None else (self._repeated(number, op, left, LEFT_OUT),)
         readers = [row for row in self.proposals.live if {*row[1].used} & {*op.results}]
@@ -156,9 +159,8 @@ class Corrections:
         for axes, kind, found in reductions(self.replay.copies(self.track.operands(op)[0]), mesh):
             if len(axes) == 1 and axes != (axis,) and found[min(found)].shape == self._shape(op):
                 words = f"reduction over the wrong axis: the operand holds parts of a {kind} over {', '.join(axes)}"
-                every = tuple(dict.fromkeys([*axes, axis]))
                 words = f"{words}, and the operation reduces over {axis}"
-                yield Correction(self._value(number, op, found), words, every)
+                yield Correction(self._value(number, op, found), words, tuple(dict.fromkeys([*axes, axis])))
 
     def _shape(self, op: Op) -> tuple[int, ...]:
         return self.track.stage.text.program.types[op.results[0]].shape
@@ -206,11 +208,9 @@ class Corrections:
             if order != tuple(chain) and found is not None:
                 first, name = mesh_axis(chain[0], mesh), short_name(op)
                 verb, name = ("gathers", "gather") if name == "all_gather" else ("joins", name)
-                words = (
-                    f"{name} order: dim {dim} is split over {', '.join(axes)}, the minor axis last, and the operation "
-                )
-                words += f"{verb} over {first} before {mesh_axis(order[0], mesh)}, which interleaves the blocks"
-                yield Correction(self._value(number, op, found), words, axes, (dim,))
+                words = f"{name} order: dim {dim} is split over {', '.join(axes)}, the minor axis last,"
+                words += f" and the operation {verb} over {first} before {mesh_axis(order[0], mesh)}"
+                yield Correction(self._value(number, op, found), f"{words}, which interleaves the blocks", axes, (dim,))
 
     def _in_order(self, start: Value, chain: Sequence[Op], order: Sequence[Op]) -> Copies | None:
         """Returns what exchanges make in another order of their mesh axes."""

@@ -27,10 +27,11 @@ from jaxmesh.analysis.diagnose.diagnosis import (
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
+from jaxmesh.analysis.diagnose.hidden import revealing
 from jaxmesh.analysis.diagnose.limits import limited
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.reference import Reference, declare, run_draws, run_program, types_of
+from jaxmesh.analysis.diagnose.reference import Reference, bounded, declare, run_draws, run_program, types_of
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.rounding import error_of
 from jaxmesh.analysis.diagnose.stage import place_arguments, read_after_free, read_stage
@@ -45,7 +46,6 @@ from jaxmesh.frontends.mlir.source import read
 from jaxmesh.jaxprs.compat import undisturbed
 from jaxmesh.jaxprs.program_cache import kept_programs
 from jaxmesh.runtime.progress import progress
-from jaxmesh.runtime.reference import cut_loops
 
 Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
@@ -171,13 +171,16 @@ def _diagnose_draws(
     texts: StageTexts, args: Sequence[Any] | None, seed: int, early: Sequence[Reference] = ()
 ) -> Diagnosis:
     """Compares a program for each draw of its arguments; returns the worst diagnosis."""
-    worst, unexercised = Diagnosis(RIGHT), tuple[str, ...]()
+    worst, unexercised, runs = Diagnosis(RIGHT), tuple[str, ...](), list[Track]()
     try:
         for reference in early or run_draws(texts.frontend, texts.compiler, args, seed):
-            found, unexercised = _diagnose(texts, args, seed, reference), tuple(reference.unexercised)
+            found, runs = _diagnose(texts, reference)
+            unexercised = tuple(reference.unexercised)
             worst = max(found, worst, key=lambda d: _ORDER.index(d.verdict))
             if worst.verdict == WRONG:
                 break
+        others = revealing(texts, runs, seed) if args is None and worst.verdict == RIGHT else ()
+        worst = next((d for d, _ in (_diagnose(texts, r) for r in others) if d.verdict == WRONG), worst)
     except UnsupportedError as error:
         return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
     except ParseError as error:
@@ -189,19 +192,15 @@ def _diagnose_draws(
     return replace(worst, unexercised=unexercised)
 
 
-def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, reference: Reference) -> Diagnosis:
-    @functools.cache
-    def most() -> int:
-        return run_program(texts.frontend, texts.compiler, reference.inputs, 0, inside=True).longest
-
-    # A loop of a wrong text may go on forever.
-    with x64_for(texts.frontend, *texts.stages.values()), cut_loops(most):
+def _diagnose(texts: StageTexts, reference: Reference) -> tuple[Diagnosis, list[Track]]:
+    """Compares a program for the arguments of a run; returns the diagnosis, and the runs of the stages."""
+    with bounded(texts, reference):
         try:
             declare(reference, texts.compiler)
             _check_numbers(reference)
             pool = Globals.of(reference)
         except UnsupportedError as error:
-            return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan"))
+            return Diagnosis(NOT_COMPARABLE, cause=str(error), pcc=float("nan")), []
         runs: dict[str, Track | str] = {}
         found: Diagnosis | None = None
         for name, text in texts.stages.items():
@@ -212,7 +211,7 @@ def _diagnose(texts: StageTexts, args: Sequence[Any] | None, seed: int, referenc
     if found is None:
         found = _without_errors(runs, reference.otherwise)
     rest = {n: r.not_explained for n, r in runs.items() if isinstance(r, Track) and r.not_explained}
-    return replace(found, unexplained=rest)
+    return replace(found, unexplained=rest), [r for r in runs.values() if isinstance(r, Track)]
 
 
 def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str]) -> Diagnosis | None:

@@ -45,7 +45,7 @@ def written_out(
             size, number = len(written.text.program.ops), number + 1
             if is_opaque(op):
                 found = known.pop(0) if op.name != "ttcore.case" and known else Rounds()
-                inner = _one(written, outer, placed, number - 1, found)
+                inner = _one(written, placed, number - 1, found)
                 if inner is None and depth:
                     # The counts of its loops would be taken for the counts of other loops.
                     return outer, tests[: len(outer.text.program.results) - len(stage.text.program.results)]
@@ -57,18 +57,14 @@ def written_out(
     return None if written is stage else (written, tests)
 
 
-def _one(
-    stage: StageProgram, known: StageProgram, placed: Sequence[Any], number: int, rounds: Rounds
-) -> StageProgram | None:
-    """Returns a stage with one operation written out; None if devices take different branches, or it is too long.
-
-    `known` is the stage with the values that say which branches are taken.
-    """
+def _one(stage: StageProgram, placed: Sequence[Any], number: int, rounds: Rounds) -> StageProgram | None:
+    """Returns a stage with one operation written out; None if devices take different branches, or it is too long."""
     op = stage.text.program.ops[number]
     functions: Sequence[Any] = op.attributes[FUNCTIONS]
     read, writer = list(op.used), _Unrolled(stage, number)
     if op.name == "ttcore.case":
-        replay = Replay.of(known, placed)
+        # Loops before the branch go round as often as in the program.
+        replay = Replay.of(stage, placed)
         copies = replay.copies(read[0]) if read[0] in replay.variables else {}
         index, *others = {int(x.reshape(())) for x in copies.values()} or {0, 1}
         if others:

@@ -143,9 +143,7 @@ class Narrowing(EarlierProver):
         """Returns True if a value of the program is of the kind of a result, and computed from its operands."""
         track, value = self.track, self.track.reference.values[expected]
         kinds = {track.stage.text.program.types[target.value].dtype.kind, value.array.dtype.kind}
-        read = {track.pool.same[n] for n in self.proposals.unmoved(expected)}
-        held = [e.number for v in track.operands(target.op) for e in track.held(v)]
-        is_read = all(read & {track.pool.same[o] for o in track.origins(n)} for n in held)
+        is_read = all(self.proposals.reads(expected, v) for v in track.operands(target.op))
         return len(kinds - {"V"}) == 1 and is_alike(target.op, value.op) and is_read
 
     def _is_constant(self, op: Op) -> bool:

@@ -93,6 +93,11 @@ class Proposals:
             yield (n := rest.pop())
             rest += values[n].operands if values[n].op in MOVES else ()
 
+    def reads(self, expected: int, value: Value) -> bool:
+        """Returns False if a value of the program is not computed from what devices hold."""
+        read, track = {self.track.pool.same[n] for n in self.unmoved(expected)}, self.track
+        return all(read & {track.pool.same[o] for o in track.origins(e.number)} for e in track.held(value))
+
     def in_place(self, number: int, op: Op) -> Iterator[Proposal]:
         """Yields the values in the place of an operation; of a collective, the values of its operand.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +23,7 @@ from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
-from jaxmesh.analysis.diagnose.texts import x64_for
+from jaxmesh.analysis.diagnose.texts import StageTexts, x64_for
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
@@ -34,6 +36,7 @@ from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
 from jaxmesh.jaxprs.source_locations import TextSources
 from jaxmesh.runtime.progress import progress
+from jaxmesh.runtime.reference import cut_loops
 from jaxmesh.validate import quote
 
 _ir: Any = ir
@@ -112,6 +115,19 @@ def run_draws(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -
                 last = another
         last.unexercised = draws.unexercised()
         yield last
+
+
+@contextlib.contextmanager
+def bounded(texts: StageTexts, reference: Reference) -> Generator[None]:
+    """Lets texts run for the arguments of a run of their program: a loop of a wrong text, which may go on forever, is
+    ended."""
+
+    @functools.cache
+    def most() -> int:
+        return run_program(texts.frontend, texts.compiler, reference.inputs, 0, inside=True).longest
+
+    with x64_for(texts.frontend, *texts.stages.values()), cut_loops(most):
+        yield
 
 
 @dataclass(frozen=True, slots=True)

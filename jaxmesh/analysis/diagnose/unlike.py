@@ -183,8 +183,10 @@ class _Otherwise:
                 yield change
 
     def movements(self, number: int, op: Op) -> Iterator[Correction]:
-        """Yields the changes of a movement to another movement of its kind."""
-        return (c for c in self.changes(number, op) if c.is_own) if is_movement(op) else iter(())
+        """Yields the changes of a movement to another movement of its kind; another operation is left out."""
+        if is_movement(op):
+            return (c for c in self.changes(number, op) if c.is_own)
+        return self.prover.changes.left_out(number, op, True) if number in self.lacking else iter(())
 
     def likely(self, number: int, op: Op) -> Iterator[Correction]:
         """Yields the changes of an operation to what the right text has."""

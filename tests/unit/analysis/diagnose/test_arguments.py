@@ -271,3 +271,30 @@ def test_few_integers_are_the_ends_in_one_draw_and_others_in_another() -> None:
     assert drawn(2, 0) == {0, 11}
     assert drawn(2, 1) != {0, 11}
     assert all({0, 11} <= drawn(9, draw) for draw in range(3))
+
+
+def _generation(cells: Any) -> Any:
+    near = sum(jnp.roll(cells, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)) - cells
+    return ((near == 3) | ((near == 2) & (cells == 1))).astype(jnp.int32)
+
+
+def _masked(x: Any, step: Any) -> Any:
+    age = step % 6 - jnp.arange(6)
+    return jnp.where(jnp.where(age < 0, age + 6, age) <= step, x, 0)
+
+
+@pytest.mark.parametrize(
+    ("local", "old", "new", "args"),
+    [
+        (lambda cells: _generation(_generation(cells)), "ttir.subtract", "ttir.add", (jnp.zeros((16, 8), jnp.int32),)),
+        (_masked, "ttir.subtract", "ttir.add", (jnp.ones((8, 6)), jnp.int32(0))),
+        (lambda x: jnp.exp(-jnp.abs(x * 0.2 - 1)) + (x * 0.2 > 1), "ttir.abs", "ttir.neg", (X,)),
+    ],
+    ids=["sums of few integers", "a mask of some elements", "another sign"],
+)
+def test_a_value_that_no_result_shows_is_looked_at_with_other_arguments(
+    local: Any, old: str, new: str, args: Any
+) -> None:
+    mesh = jm.make_mesh((2,), ("x",))
+    specs = tuple(jax.P("x") if a.ndim else jax.P() for a in args)
+    assert planted(jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=jax.P("x")), old, new, *args) == "wrong"

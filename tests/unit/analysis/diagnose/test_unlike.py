@@ -180,6 +180,15 @@ def until_small(x: Any) -> Any:
     return x + total
 
 
+def halved(x: Any) -> Any:
+    def goes_on(state: Any) -> Any:
+        n, x = state
+        return (lax.psum((x * x).sum(), "y") > 0.1) & (n < 12)
+
+    n, x = lax.while_loop(goes_on, lambda s: (s[0] + 1, s[1] * 0.5), (0, x))
+    return jnp.where(n < 4, jnp.tanh(x), jnp.sin(x))
+
+
 def branched(x: Any) -> Any:
     number = jnp.where(lax.psum((x * x).sum(), "y") > 0, 1, 2)
     branches = [jnp.sin, lambda x: lax.cond(number > 0, lambda x: jnp.exp(-x * x), jnp.tanh, x), jnp.cos]
@@ -212,6 +221,28 @@ def test_an_error_in_what_devices_see_is_named(function: Any, old: str, new: str
     texts = {"shlo_frontend": jax.jit(program).lower(X).as_text("stablehlo", debug_info=True)}
     assert jm.diagnose({**texts, "ttir": text}).verdict == "right"
     wrong, line = changed(text, old, new)
+    found = jm.diagnose({**texts, "ttir": wrong})
+    assert (found.verdict, found.line) == ("wrong", line), str(found)
+
+
+def test_a_loop_before_a_branch_is_followed_as_the_program_goes() -> None:
+    """With the wrong number of iterations, the text takes another branch, too."""
+    mesh = jm.make_mesh((2,), ("y",))
+    program = jax.shard_map(halved, mesh=mesh, in_specs=P("y"), out_specs=P("y"), check_vma=False)
+    text = jm.jit(program, mesh=mesh, in_shardings=P("y")).trace(X).as_text(unroll_limit=4)
+    made = "(tensor<i1>, tensor<2x8xf32>) -> tensor<2x8xf32>"
+    case = f'"ttcore.case"(%4, %2#1) <{{branch_programs = [@sin, @tanh]}}> : {made}'
+    text, _ = changed(text, r'"ttir.where"\(.*', case)
+    for name in ("sin", "tanh"):
+        branch = f"""func.func private @{name}(%arg0: tensor<2x8xf32>) -> tensor<2x8xf32> {{
+    %0 = "ttir.{name}"(%arg0) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+    return %0 : tensor<2x8xf32>
+  }}
+  func.func private"""
+        text, _ = changed(text, "func.func private", branch)
+    texts = {"shlo_frontend": jax.jit(program).lower(X).as_text("stablehlo", debug_info=True)}
+    assert jm.diagnose({**texts, "ttir": text}).verdict == "right"
+    wrong, line = changed(text, r"(?<=fill_value = )1\.0+e-01", "5.0")
     found = jm.diagnose({**texts, "ttir": wrong})
     assert (found.verdict, found.line) == ("wrong", line), str(found)
 
@@ -450,3 +481,37 @@ def test_a_number_is_named_before_the_operation_that_only_passes_its_condition_o
     assert (found.verdict, found.op, found.line, found.cause) == (
         "wrong", "ttir.constant", 4, "with 0 in its place it is right",
     )  # fmt: skip
+
+
+def test_an_operation_of_which_the_program_has_as_many_of_other_operands_is_one_too_many() -> None:
+    def rows(t: Any, u: Any, i: Any) -> Any:
+        return t[i] + jnp.tanh(u[i])
+
+    args = X.reshape(8, 4), X.reshape(8, 4), jnp.zeros(6, jnp.int32)
+    right = ttir(rows, *args)
+    # The index is computed once, and doubled.
+    wrong, line = changed(
+        right, r'"ttir.where"\(%6, %7, %arg2\).*?->', '"ttir.add"(%4, %4) : (tensor<6xi32>, tensor<6xi32>) ->'
+    )
+    wrong = re.sub(r"\n.*%[67] =.*", "", wrong)
+    found = jm.diagnose({"shlo_frontend": stablehlo(rows, *args), "ttir": right, "ttnn": wrong})
+    assert (found.verdict, found.line, found.cause) == (
+        "wrong",
+        line - 2,
+        "one too many: without it the results are right",
+    )
+
+
+def test_an_operation_within_what_the_right_text_has_as_one_is_one_too_many() -> None:
+    """The right text has no indices."""
+
+    def reversed_rows(x: Any) -> Any:
+        return jnp.tanh(x[::-1])
+
+    right, x = ttir(reversed_rows, X.reshape(8, 4)), X.reshape(8, 4)
+    taken = """"ttir.constant"() <{value = dense<[7, 6, 5, 4, 3, 2, 1, 0]> : tensor<8xi32>}> : () -> tensor<8xi32>
+    %twice = "ttir.add"(%at, %at) : (tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
+    %0 = "ttir.embedding"(%twice, %arg0) : (tensor<8xi32>, tensor<8x4xf32>)"""
+    wrong, line = changed(right, r'%0 = "ttir.reverse".*(?= ->)', f"%at = {taken}")
+    found = jm.diagnose({"shlo_frontend": stablehlo(reversed_rows, x), "ttir": right, "ttnn": wrong})
+    assert (found.verdict, found.line) == ("wrong", line + 1), str(found)
