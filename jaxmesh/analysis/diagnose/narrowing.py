@@ -26,6 +26,8 @@ from jaxmesh.dialects.program import Op
 
 _RUNS = 160
 """The most runs of a part of a text."""
+_EVERY = 2048
+"""The most runs of a text, to try all changes of the operations of an interval."""
 _ALIKE = 12
 """The most values put right together."""
 
@@ -42,7 +44,21 @@ class Narrowing(EarlierProver):
             # Another error makes the other results wrong.
             self.asked = right
             named = self._narrowed(goal)
-        return self._proof(goal, named)
+        return self._proof(goal, self._alone(named))
+
+    def _alone(self, named: Named) -> Named:
+        """Returns the only operation of an interval that puts the results right as another one."""
+        proposal, doubtful, change = named
+        rows, budget = [*doubtful, (proposal.number, proposal.op)], Budget(self.replay, _EVERY)
+        found = {} if change is not None or not doubtful else self.fixers(rows, None, self._own_changes, budget)
+        if len(found) != 1 or not budget.take():
+            return named
+        (change,) = found.values()
+        return change.proposal, (), change
+
+    def _own_changes(self, number: int, op: Op) -> Iterator[Correction]:
+        changes = self.changes.of(number, op, alone=True)
+        return (c for c in changes if c.is_own and not self.is_counted(number, c))
 
     def _proof(self, goal: Proposal, named: Named) -> Proof:
         proposal, doubtful, change = named

@@ -137,10 +137,15 @@ class Prover:
         return self.becomes_right(proposal.replaced, goal, form)
 
     def fixers(
-        self, rows: Sequence[tuple[int, Op]], goal: Proposal | None, make: Callable[[int, Op], Iterator[Correction]]
+        self,
+        rows: Sequence[tuple[int, Op]],
+        goal: Proposal | None,
+        make: Callable[[int, Op], Iterator[Correction]],
+        budget: Budget | None = None,
     ) -> dict[int, Correction]:
         """Returns by operation the first change that puts the goal, if there is one, and the results right."""
-        budget, found, lines = Budget(self.replay, _SEARCH), dict[int, Correction](), self.track.stage.text.lines
+        budget, found = budget or Budget(self.replay, _SEARCH), dict[int, Correction]()
+        lines = self.track.stage.text.lines
         # Of an operation in several iterations, the first.
         once = {(lines[n], op.name): n for n, op in reversed(rows)}
         every = {n: make(n, op) for n, op in rows if once[lines[n], op.name] == n}

@@ -515,3 +515,18 @@ def test_an_operation_within_what_the_right_text_has_as_one_is_one_too_many() ->
     wrong, line = changed(right, r'%0 = "ttir.reverse".*(?= ->)', f"%at = {taken}")
     found = jm.diagnose({"shlo_frontend": stablehlo(reversed_rows, x), "ttir": right, "ttnn": wrong})
     assert (found.verdict, found.line) == ("wrong", line + 1), str(found)
+
+
+def test_the_only_change_of_a_long_interval_is_named() -> None:
+    """The program has one operation for the chain of shifts and sums, in which nothing has a counterpart."""
+
+    def bits(x: Any) -> Any:
+        return sum(lax.shift_right_logical(x * -1640531535, i) & 1 for i in range(32)).sum(1)
+
+    x = jnp.zeros((4, 8), jnp.int32)
+    right, program = ttir(bits, x), stablehlo(lambda x: lax.population_count(x * -1640531535).sum(1), x)
+    at = [m.start() for m in re.finditer("ttir.add", right)][16]
+    wrong = right[:at] + right[at:].replace("ttir.add", "ttir.subtract", 1)
+    found = jm.diagnose({"shlo_frontend": program, "ttir": wrong})
+    assert (found.verdict, found.line) == ("wrong", right.count("\n", 0, at) + 1), str(found)
+    assert found.cause == "with ttir.add in its place it is right"
