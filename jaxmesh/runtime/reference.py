@@ -123,7 +123,7 @@ def run_again(
     is_needed: Callable[[Eqn], bool],
     is_same: Callable[[Value, Value], bool],
 ) -> None:
-    """Runs equations of a jaxpr again with other values of some variables, to which it adds those that change.
+    """Runs equations of a jaxpr again with other values of some variables; adds the variables that change.
 
     `known` has the values of a run of `run_steps`. Only equations that read a changed value are performed, if
     `is_needed`; a result that is `is_same` as before changes nothing.

@@ -100,7 +100,7 @@ class EarlierProver(Prover):
                 found[made[0]] = made[1]
                 first = next(iter(self.replay.copies(made[1].results[0]).values()))
                 is_step = is_movement(made[1]) or not informative(first) or passes_on(made[1], self.replay)
-                # What the first of them read comes before what the others do.
+                # Depth first: operands of the first operations come before operands of later ones.
                 rest = [*self.track.operands(made[1]), *rest] if is_step else rest
         return found
 
