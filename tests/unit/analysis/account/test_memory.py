@@ -72,6 +72,9 @@ def test_resident_arguments_are_chosen(resident: Any, held: int) -> None:
 def test_a_wrong_choice_is_named() -> None:
     with pytest.raises(errors.ArgumentTypeError, match=r"resident is True, False or a regular expression .* got 3"):
         lowered(P()).estimate("t3000", resident=3)
+    with pytest.raises(errors.ArgumentValueError, match=r"got '\[': unterminated character set .*; escape brackets"):
+        lowered(P()).estimate("t3000", resident="[")
+    assert lowered(P()).estimate("t3000", resident=re.escape("ws[0]")).memory.arguments
 
 
 def test_arguments_of_transfers_by_hand_stay_on_the_host_unless_they_are_asked_for() -> None:
