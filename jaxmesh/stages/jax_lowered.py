@@ -229,7 +229,7 @@ class JaxLowered(Stage):
           `largest()` has the largest tensors.
 
         Raises:
-          ArgumentTypeError: `resident` is no such choice.
+          ArgumentTypeError, ArgumentValueError: `resident` is no such choice, or an invalid regular expression.
           UpstreamError: there are no C++ declarations, or no C++ compiler.
           TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
           MeshError: no machine has the mesh.
@@ -342,7 +342,13 @@ class JaxLowered(Stage):
             )
         chosen = boundary.placed if resident is None else range(len(boundary.arguments)) if resident else ()
         if isinstance(resident, str):
-            chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
+            try:
+                chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
+            except re.error as error:
+                raise ArgumentValueError(
+                    "resident is True, False or a regular expression of paths of arguments, got "
+                    f"{quote(resident)}: {error}; escape brackets and dots."
+                ) from None
         held = [i for i in chosen if boundary.residencies[i] is HOST]
         if held:
             program = self._flat(groups, unroll_limit, strict, held=held)

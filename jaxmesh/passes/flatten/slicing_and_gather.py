@@ -330,6 +330,12 @@ def gather_slices(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: N
     if 0 in sizes:
         raise UnsupportedError(f"a gather of slices {list(sizes)} picks nothing from {list(shape)}.")
     batching = dict(zip(numbers.batching, numbers.index_batching, strict=True))
+    at, rest = b.shape(indices)[:-1], {d: d for d in range(len(shape)) if d not in numbers.mapped}
+    if len(at) == len(shape) and batching == rest and numbers.collapsed == numbers.mapped and len(numbers.mapped) == 1:
+        # One index per result, along one dim. As one row, the tensor would be padded to the height of a tile.
+        (dim,) = numbers.mapped
+        chosen = clamp_indices(b, b.reshape(as_index(b, indices), at), shape[dim] - 1)
+        return b.gather(x, chosen, dim)
     # A slice of a whole dim starts at 0, whatever the index.
     taken = tuple(d for d in range(len(shape)) if d in batching or sizes[d] != shape[d])
     rows = _Rows(shape, sizes, taken, batching)

@@ -61,6 +61,18 @@ def test_the_largest_tensor_is_named_with_what_another_placement_saves() -> None
     assert "ws[0]: 8.0 KiB, argument bfloat16[32, 128], split over x; 4.0 KiB less if split over y" in str(largest)
 
 
+@pytest.mark.parametrize("mode", [None, "clip", "fill"])
+def test_elements_taken_along_a_dim_keep_the_shape_of_the_tensor(mode: Any) -> None:
+    def loss(x: Any, labels: Any) -> Any:
+        return jnp.take_along_axis(x, labels, 1, mode=mode)
+
+    x, labels = np.zeros((64, 16384), np.float32), np.arange(-64, 20000, 300)[:64, None]
+    program = jm.jit(loss, mesh=MESH, in_shardings=P("y")).lower(x, labels.astype(np.int32))
+    # As one row of all elements it would take 32 times the memory.
+    assert program.estimate("t3000").memory.temporaries < 2 * x.nbytes
+    assert "ttnn.gather" in program.as_text()
+
+
 @pytest.mark.parametrize(
     ("resident", "held"), [(None, 4), (True, 4), (False, 0), ("ws", 3), (r"ws\[[12]\]", 2), ("nothing", 0)]
 )
@@ -72,6 +84,9 @@ def test_resident_arguments_are_chosen(resident: Any, held: int) -> None:
 def test_a_wrong_choice_is_named() -> None:
     with pytest.raises(errors.ArgumentTypeError, match=r"resident is True, False or a regular expression .* got 3"):
         lowered(P()).estimate("t3000", resident=3)
+    with pytest.raises(errors.ArgumentValueError, match=r"got '\[': unterminated character set .*; escape brackets"):
+        lowered(P()).estimate("t3000", resident="[")
+    assert lowered(P()).estimate("t3000", resident=re.escape("ws[0]")).memory.arguments
 
 
 def test_arguments_of_transfers_by_hand_stay_on_the_host_unless_they_are_asked_for() -> None:
