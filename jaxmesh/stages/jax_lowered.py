@@ -215,7 +215,7 @@ class JaxLowered(Stage):
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
           resident: the arguments that stay on the devices between calls: all, none, or a regular expression of their
-            paths, such as `"params"`; by default those that were given with a sharding. They are there before the
+            paths, such as `"params"`; by default all that the program only distributes. They are there before the
             program starts, and it does not free them.
           language: `"cpp"` holds the calls of the emitted C++ to the declarations of ttnn's C++ API, which the
             environment of `jaxmesh upstream-env` has (then `python` names that environment).
@@ -229,7 +229,7 @@ class JaxLowered(Stage):
           `largest()` has the largest tensors.
 
         Raises:
-          ArgumentTypeError, ArgumentValueError: `resident` is no such choice, or an invalid regular expression.
+          ArgumentTypeError, ArgumentValueError: `resident` is no such choice, or matches no argument.
           UpstreamError: there are no C++ declarations, or no C++ compiler.
           TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
           MeshError: no machine has the mesh.
@@ -340,7 +340,7 @@ class JaxLowered(Stage):
             raise ArgumentTypeError(
                 f"resident is True, False or a regular expression of paths of arguments, got {quote(resident)}."
             )
-        chosen = boundary.placed if resident is None else range(len(boundary.arguments)) if resident else ()
+        chosen = () if resident is False else range(len(boundary.arguments))
         if isinstance(resident, str):
             try:
                 chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
@@ -349,6 +349,12 @@ class JaxLowered(Stage):
                     "resident is True, False or a regular expression of paths of arguments, got "
                     f"{quote(resident)}: {error}; escape brackets and dots."
                 ) from None
+            if not chosen:
+                known = quote(", ".join(boundary.paths))
+                raise ArgumentValueError(
+                    f"resident is {quote(resident)}, and matches none of the arguments {known}; give a part of a path, "
+                    "or False to hold none."
+                )
         held = [i for i in chosen if boundary.residencies[i] is HOST]
         if held:
             program = self._flat(groups, unroll_limit, strict, held=held)

@@ -168,6 +168,15 @@ def _many(b: Builder, s: _Scatter, line: str) -> Value:
         (dim,) = s.mapped
         if all(n == (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True))):
             return _along_one(b, s, dim, b.permute(s.new, order), good)
+    rest = {d: d for d in range(len(shape)) if d not in s.mapped}
+    if len(batch) == len(shape) and dict(zip(s.batching, s.index_batching, strict=True)) == rest == {
+        d: d for d in range(len(shape)) if d not in s.inserted
+    }:
+        # One index per update, along one dim. As one row, the tensor would be padded to the height of a tile.
+        (dim,) = s.mapped
+        index = b.reshape(s.index, batch)
+        index = index if good is None else select(b, b.reshape(good, batch), index, b.full((), shape[dim], INDEX))
+        return _scatter_along(b, s, s.x, index, b.permute(s.new, order), dim)
     count = math.prod(shape)
     if count >= MOST:
         raise UnsupportedError(

@@ -71,11 +71,32 @@ def test_elements_taken_along_a_dim_keep_the_shape_of_the_tensor(mode: Any) -> N
     # As one row of all elements it would take 32 times the memory.
     assert program.estimate("t3000").memory.temporaries < 2 * x.nbytes
     assert "ttnn.gather" in program.as_text()
+    gradient = jm.jit(jax.grad(lambda *a: loss(*a).sum()), mesh=MESH, in_shardings=P("y"))
+    lowered = gradient.lower(x, labels.astype(np.int32))
+    assert lowered.estimate("t3000").memory.temporaries < 4 * x.nbytes
+    assert "ttnn.scatter" in lowered.as_text()
 
 
-@pytest.mark.parametrize(
-    ("resident", "held"), [(None, 4), (True, 4), (False, 0), ("ws", 3), (r"ws\[[12]\]", 2), ("nothing", 0)]
-)
+@pytest.mark.parametrize("mode", ["clip", "fill", "promise_in_bounds"])
+def test_gradients_of_elements_taken_along_a_dim_have_the_numbers_of_jax(mode: Any) -> None:
+    draws = np.random.default_rng(11)
+    for shape, dim, count in (((4, 6), 1, 3), ((3, 5, 2), 1, 4), ((5, 2, 3), 0, 2), ((7,), 0, 4)):
+        taken = tuple(count if d == dim else n for d, n in enumerate(shape))
+        x, weights = (draws.standard_normal(s).astype(np.float32) for s in (shape, taken))
+        low, high = (0, shape[dim]) if mode == "promise_in_bounds" else (-9, 9)
+        index = draws.integers(low, high, taken).astype(np.int32)
+
+        def loss(x: Any, index: Any = index, weights: Any = weights, dim: int = dim) -> Any:
+            return (jnp.take_along_axis(x, index, dim, mode=mode) * weights).sum()
+
+        mesh = jm.make_mesh((1, 1))
+        text = jm.jit(jax.grad(loss), mesh=mesh).trace(x).as_text()
+        assert '"ttir.scatter"' in text
+        found = jm.from_mlir(text, mesh).lower().compile()(x)
+        np.testing.assert_allclose(found, jax.grad(loss)(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("resident", "held"), [(None, 4), (True, 4), (False, 0), ("ws", 3), (r"ws\[[12]\]", 2)])
 def test_resident_arguments_are_chosen(resident: Any, held: int) -> None:
     memory = lowered(P()).estimate("t3000", resident=resident).memory
     assert sum(t.role == "argument" for t in memory.tensors) == held
@@ -87,17 +108,27 @@ def test_a_wrong_choice_is_named() -> None:
     with pytest.raises(errors.ArgumentValueError, match=r"got '\[': unterminated character set .*; escape brackets"):
         lowered(P()).estimate("t3000", resident="[")
     assert lowered(P()).estimate("t3000", resident=re.escape("ws[0]")).memory.arguments
+    with pytest.raises(errors.ArgumentValueError, match=r"'nothing', and matches none .*; give a part"):
+        lowered(P()).estimate("t3000", resident="nothing")
+    assert lowered(P()).estimate("t3000", resident="w").memory.arguments
+    assert not lowered(P()).estimate("t3000", resident=False).memory.arguments
 
 
-def test_arguments_of_transfers_by_hand_stay_on_the_host_unless_they_are_asked_for() -> None:
-    def fun(x: Any, w: Any) -> Any:
+@pytest.mark.parametrize("way", ["by hand", "shard_map", "text", "plain"])
+def test_weights_are_held_however_they_come_to_the_devices(way: str) -> None:
+    def by_hand(x: Any, w: Any) -> Any:
         return jm.shard_to_full(jm.full_to_shard(x, P("y")) @ jm.full_to_shard(w, P()), P("y"))
 
+    def plain(x: Any, w: Any) -> Any:
+        return x @ w
+
     types = [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * 2
-    program = jm.jit(fun, mesh=MESH).lower(*types)
-    assert program.estimate("t3000").memory.arguments == 0
-    memory = program.estimate("t3000", resident="w").memory
-    assert [(t.name, t.bytes) for t in memory.tensors if t.role == "argument"] == [("w", 64 * 64 * 4)]
+    mapped = jax.shard_map(plain, mesh=MESH, in_specs=(P("y"), P()), out_specs=P("y"))
+    traced = jm.jit({"by hand": by_hand, "plain": plain}.get(way, mapped), mesh=MESH).trace(*types)
+    program = jm.from_mlir(traced.as_text(), MESH).lower() if way == "text" else traced.lower()
+    rows = 64 if way == "plain" else 32
+    assert program.estimate("t3000").memory.arguments == (rows * 64 + 64 * 64) * 4
+    assert program.estimate("t3000", resident=False).memory.arguments == 0
 
 
 def test_a_donated_argument_is_freed() -> None:
