@@ -52,6 +52,7 @@ class Boundary:
       kept: the specs of results that stay on the mesh and that a caller gets as whole arrays; None for other results.
       weak: the numbers of the results that have weak types.
       public: whether the text that it was imported from says that it is public.
+      placed: the numbers of the arguments that were given with a sharding, which stay on the devices between calls.
       parameters: the names of the positional arguments; empty if they are unknown.
     """
 
@@ -65,6 +66,7 @@ class Boundary:
     weak: tuple[int, ...] = ()
     public: bool = False
     parameters: tuple[str, ...] = ()
+    placed: frozenset[int] = frozenset()
 
     @property
     def paths(self) -> list[str]:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
@@ -329,32 +329,36 @@ class JaxLowered(Stage):
             deployed = self._deployed(groups, unroll_limit, resident)
             return estimate_program(program, cluster, stored, fidelity, deployed, self._boundary.paths)
 
-    def _deployed(
-        self, groups: bool, unroll_limit: int | None, resident: bool | str | None, strict: bool = False
-    ) -> Program:
+    def _deployed(self, groups: bool, unroll_limit: int | None, resident: bool | str | None) -> Program:
         """Returns the flat program whose resident arguments are on the devices before it starts and after it ends."""
-        from jaxmesh.passes.hold_arguments import keep_arguments
-
-        boundary, program = self._boundary, self._program(groups, unroll_limit, strict)
+        paths = self._boundary.paths
         if resident is not None and not isinstance(resident, bool | str):
             raise ArgumentTypeError(
                 f"resident is True, False or a regular expression of paths of arguments, got {quote(resident)}."
             )
-        chosen = () if resident is False else range(len(boundary.arguments))
+        chosen = () if resident is False else range(len(paths))
         if isinstance(resident, str):
             try:
-                chosen = [i for i, path in enumerate(boundary.paths) if re.search(resident, path)]
+                chosen = [i for i, path in enumerate(paths) if re.search(resident, path)]
             except re.error as error:
                 raise ArgumentValueError(
                     "resident is True, False or a regular expression of paths of arguments, got "
                     f"{quote(resident)}: {error}; escape brackets and dots."
                 ) from None
             if not chosen:
-                known = quote(", ".join(boundary.paths))
                 raise ArgumentValueError(
-                    f"resident is {quote(resident)}, and matches none of the arguments {known}; give a part of a path, "
-                    "or False to hold none."
+                    f"resident is {quote(resident)}, and matches none of the arguments {quote(', '.join(paths))}; "
+                    "give a part of a path, or False to hold none."
                 )
+        return self._holding(groups, unroll_limit, chosen)
+
+    def _holding(
+        self, groups: bool, unroll_limit: int | None, chosen: Collection[int], strict: bool = False
+    ) -> Program:
+        """Returns the flat program with the shards of some arguments in their place, and without their deallocation."""
+        from jaxmesh.passes.hold_arguments import keep_arguments
+
+        boundary, program = self._boundary, self._program(groups, unroll_limit, strict)
         held = [i for i in chosen if boundary.residencies[i] is HOST]
         if held:
             program = self._flat(groups, unroll_limit, strict, held=held)

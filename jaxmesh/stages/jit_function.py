@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.replication import innermost_block, is_enabled
 from jaxmesh.dialects.signature import Argument, Boundary
@@ -326,6 +327,9 @@ class JitFunction:
         if plain is None:
             return Traced.of(boundary, self._trace_by_hand(call, arguments, mesh))
         shardings = plain.in_shardings, plain.out_shardings
+        given = (ends.carried_sharding(x) or s for x, s in zip(call.leaves, plain.in_shardings, strict=True))
+        placed = frozenset(i for i, s in enumerate(given) if isinstance(s, NamedSharding))
+        boundary = dataclasses.replace(boundary, placed=placed)
         rows = call.leaves, names, mesh, *shardings, carried
         asked = ends.requested_shardings(*rows, self._full_results)
         # JAX's own cache of traces returns one jaxpr for equal calls.

@@ -246,7 +246,7 @@ class Lowered(JaxLowered):
         chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
         plain = self._program(groups, unroll_limit, strict)
-        program = self._deployed(groups, unroll_limit, None, strict)
+        program = self._holding(groups, unroll_limit, self._boundary.placed, strict)
         given = bool(args or kwargs or not self._boundary.arguments)
         making = export.made_inputs(flatten((args, kwargs))[0], make_inputs)
         leaves = check_call(self._boundary, args, kwargs, types=making is not None) if given else []

@@ -166,6 +166,9 @@ CASES = [
         "name a machine that the mesh is a part of": lambda: double(mesh=mesh()).lower(X).estimate("t3000"),
         "or take another mesh": lambda: double(mesh=jm.make_mesh((1, 2))).lower(X).estimate("n300"),
     }),
+    Case("arguments of no name", lambda: double(mesh=mesh()).lower(X).estimate("t3000", resident="weights"), {
+        "give a part of a path": lambda: double(mesh=mesh()).lower(X).estimate("t3000", resident="x"),
+        "or False to hold none": lambda: double(mesh=mesh()).lower(X).estimate("t3000", resident=False)}),
     Case("a machine of no name", lambda: double(mesh=mesh()).lower(X).estimate("t300"), {
         f"the machines are {one_of(MACHINES)}":
             lambda: double(mesh=mesh()).lower(X).estimate("Galaxy"),

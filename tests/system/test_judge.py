@@ -351,6 +351,20 @@ def test_a_program_that_is_too_large_by_itself() -> None:
     assert verdict.refusal.place.source.startswith(MATMUL)
 
 
+def test_a_buffer_that_is_freed_through_a_view_is_no_leak() -> None:
+    def heads(x: Any) -> Any:
+        return x.reshape(64, 4, 64).transpose(1, 0, 2)
+
+    def attend(x: Any) -> Any:
+        return jax.nn.softmax(heads(x) @ heads(x + 1).transpose(0, 2, 1)) @ heads(x * 2)
+
+    x = jax.ShapeDtypeStruct((64, 256), jnp.bfloat16)
+    lowered = jm.jit(attend, mesh=jm.make_mesh((1, 1))).lower(x)
+    # The fused attention reads views of the heads.
+    assert ", True)" in lowered.as_text("python")
+    assert not lowered.judge("n150").leaks
+
+
 def test_a_leak_is_reported_at_its_source_line(exported: Path, tmp_path: Path) -> None:
     verdict = judge_folder(planted(exported, tmp_path / "planted", r"  ttnn.deallocate\(ttnn_exp_0, False\)\n", ""))
     (leak,) = verdict.leaks

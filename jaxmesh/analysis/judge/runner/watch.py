@@ -95,6 +95,8 @@ class Watch:
         """By line the largest size of one kernel's buffers in the L1 of one core, in bytes."""
         self._now = dict.fromkeys(MEMORIES, 0)
         self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
+        self._live: set[tuple[str, int]] = set()
+        """The memory and the address of each buffer that is allocated now."""
         self._before: dict[str, int] = {}
         self._at_return = dict(self._now)
         self._left: list[dict[str, object]] = []
@@ -169,6 +171,7 @@ class Watch:
         memory = buffer["type"]
         if memory not in self._now:
             return
+        (self._live.add if sign > 0 else self._live.discard)((memory, int(buffer["address"])))
         self._now[memory] += sign * int(buffer["max_size_per_bank"])
         if self._now[memory] > self._peaks[memory][0]:
             self._peaks[memory] = self._now[memory], self.line
@@ -185,11 +188,13 @@ class Watch:
         """Yields the tensors that are still on the devices, without results and arguments."""
         kept = [t for t in (*results, *names.get("arg", ())) if isinstance(t, self._ttnn.Tensor)]
         addresses = {_address(r) for r in kept}
+        # A tensor whose buffer was freed through a view of it still says that it is allocated.
+        live = {address for _, address in self._live}
         for name, tensor in names.items():
             if not isinstance(tensor, self._ttnn.Tensor):
                 continue
             address = _address(tensor)
-            if address is not None and address not in addresses:
+            if address in live and address not in addresses:
                 addresses.add(address)
                 size = math.prod(map(int, tensor.padded_shape)) * tensor.element_size()
                 yield {"name": name, "shape": [int(n) for n in tensor.shape], "bytes": size}
