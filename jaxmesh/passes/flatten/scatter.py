@@ -169,9 +169,8 @@ def _many(b: Builder, s: _Scatter, line: str) -> Value:
         if all(n == (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True))):
             return _along_one(b, s, dim, b.permute(s.new, order), good)
     rest = {d: d for d in range(len(shape)) if d not in s.mapped}
-    if len(batch) == len(shape) and dict(zip(s.batching, s.index_batching, strict=True)) == rest == {
-        d: d for d in range(len(shape)) if d not in s.inserted
-    }:
+    batching = dict(zip(s.batching, s.index_batching, strict=True))
+    if len(s.mapped) == 1 and s.inserted == s.mapped and len(batch) == len(shape) and batching == rest:
         # One index per update, along one dim. As one row, the tensor would be padded to the height of a tile.
         (dim,) = s.mapped
         index = b.reshape(s.index, batch)
