@@ -28,7 +28,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.hidden import revealing
-from jaxmesh.analysis.diagnose.limits import limited
+from jaxmesh.analysis.diagnose.limits import changed, limited
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, bounded, declare, run_draws, run_program, types_of
@@ -223,16 +223,27 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
     run.outputs = limited(run, functools.partial(_rounded, texts, run))
     stages = [r for n, r in runs.items() if n != name and isinstance(r, Track) and r.is_right]
-    earlier = None if run.is_right else EarlierText.of_stage(stages[0]) if stages else _partitioned(texts, run)
-    known, said = (None, {"shlo_compiler": earlier}) if isinstance(earlier, str) else (earlier, dict[str, str]())
+
+    @functools.cache
+    def earlier() -> EarlierText | str | None:
+        return EarlierText.of_stage(stages[0]) if stages else _partitioned(texts, run)
+
+    def outermost() -> Culprit:
+        return find_culprit(run, None if isinstance(known := earlier(), str) else known)
+
+    def found(culprit: Culprit, outer: Callable[[], Culprit]) -> Diagnosis:
+        said = {"shlo_compiler": known} if isinstance(known := earlier(), str) else dict[str, str]()
+        return wrong_diagnosis(run, culprit, said | {n: _summary(r) for n, r in runs.items()}, outer)
+
+    if run.is_right and (culprit := changed(run, outermost)) is not None:
+        return found(culprit, outermost)
     while not run.is_right:
         # A wrong operation within a loop says more than the loop, which takes long to look at.
-        inner, outermost = _inside(texts, run, stages), functools.cache(functools.partial(find_culprit, run, known))
-        culprit = inner or outermost()
+        inner, outer = _inside(texts, run, stages), functools.cache(outermost)
+        culprit = inner or outer()
         fixed = decided_by_rounding(culprit, functools.partial(_rounded, texts, run, inner is not None))
         if not any(fixed):
-            said |= {n: _summary(r) for n, r in runs.items()}
-            return wrong_diagnosis(run, culprit, said, outermost)
+            return found(culprit, outer)
         run.decided = run.decided or culprit
         rows = zip(run.outputs, fixed, strict=True)
         run.outputs = [replace(o, limit=max(o.limit, o.error)) if f else o for o, f in rows]

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from jaxmesh.analysis.diagnose.movements import distance_of_forms
+from jaxmesh.analysis.diagnose.culprit import Culprit
+from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_transparent
 from jaxmesh.analysis.diagnose.proposals import Proposals
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
@@ -19,6 +20,9 @@ Rounded = Callable[[bool, float, int], Reference]
 """Runs the program with other roundings: also in the bodies of loops or not, of a rounding unit, for a seed."""
 _SPREADS, _FURTHER = 3, 8
 """The runs with other roundings for one result, and by how much more than in these it may differ."""
+_LIKELY, _NEARER = 2, 4
+"""By how much more than in these runs it differs at random, and how many times nearer a change brings it that is no
+rounding."""
 _WHOLE = frozenset({REGION, *INSIDE, "func.call"})
 """The operations within which they are not drawn otherwise."""
 
@@ -33,9 +37,23 @@ def limited(run: Track, rounded: Rounded) -> list[Output]:
     apart = _errors_of_forms(run) if units else None
     if apart is None:
         return run.outputs
-    every = zip(run.outputs, _spread(run, rounded, False, max(EXACT, *units)), apart, strict=True)
-    limits = [max(o.exact, min(o.limit, _FURTHER * (x + form))) for o, x, form in every]
-    return [replace(o, limit=limit) for o, limit in zip(run.outputs, limits, strict=True)]
+    spreads = map(sum, zip(_spread(run, rounded, False, max(EXACT, *units)), apart, strict=True))
+    rows = list(zip(run.outputs, spreads, strict=True))
+    return [replace(o, limit=max(o.exact, min(o.limit, _FURTHER * x)), spread=x) for o, x in rows]
+
+
+def changed(run: Track, find: Callable[[], Culprit]) -> Culprit | None:
+    """Returns the operation of a stage whose results differ more than other roundings make likely, if a change of the
+    text alone brings them much nearer: no rounding does that."""
+    outputs = run.outputs
+    run.outputs = [replace(o, limit=min(o.limit, max(o.exact, _LIKELY * o.spread))) for o in outputs]
+    proof = None if run.is_right else (culprit := find()).proof
+    if proof is None or proof.change is None or is_transparent(proof.proposal.op) or not proof.holds:
+        run.outputs = outputs
+        return None
+    nearer = _NEARER * max(proof.after) <= max(proof.before)
+    run.outputs = run.outputs if nearer else outputs
+    return culprit if nearer else None
 
 
 def _widened(run: Track, rounded: Rounded) -> list[Output]:

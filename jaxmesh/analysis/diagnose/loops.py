@@ -1,4 +1,4 @@
-"""Writes out the iterations of a loop, or the branch that is taken, of a text, so that its operations can be judged."""
+"""Writes out the iterations of a loop, or the branches that are taken, of a text, so that operations can be judged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from jaxmesh.analysis.diagnose.movements import is_collective
 from jaxmesh.analysis.diagnose.reference_value import Rounds
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.stage import StageProgram
@@ -21,8 +22,16 @@ _DEEPEST = 4
 
 
 def is_opaque(op: Op) -> bool:
-    """Returns True for loops and branches, which are one operation of a text."""
-    return op.name in CONTROL_FLOW
+    """Returns True for loops and branches, which are one operation of a text; a choice between values is none."""
+    return op.name in CONTROL_FLOW and any(f.program.ops for f in op.attributes[FUNCTIONS])
+
+
+def _is_local(functions: Sequence[Any]) -> bool:
+    """Returns True if a device may perform functions that it does not take: they end, and exchange nothing."""
+    ops = [op for f in functions for op in f.program.ops]
+    inner = [op for op in ops if is_opaque(op)]
+    alone = all(op.name != "ttcore.while_loop" and _is_local(op.attributes[FUNCTIONS]) for op in inner)
+    return alone and not any(map(is_collective, ops))
 
 
 def written_out(
@@ -58,7 +67,8 @@ def written_out(
 
 
 def _one(stage: StageProgram, placed: Sequence[Any], number: int, rounds: Rounds) -> StageProgram | None:
-    """Returns a stage with one operation written out; None if devices take different branches, or it is too long."""
+    """Returns a stage with one operation written out; None if it is too long, or its branches cannot stand beside each
+    other."""
     op = stage.text.program.ops[number]
     functions: Sequence[Any] = op.attributes[FUNCTIONS]
     read, writer = list(op.used), _Unrolled(stage, number)
@@ -68,7 +78,7 @@ def _one(stage: StageProgram, placed: Sequence[Any], number: int, rounds: Rounds
         copies = replay.copies(read[0]) if read[0] in replay.variables else {}
         index, *others = {int(x.reshape(())) for x in copies.values()} or {0, 1}
         if others:
-            return None
+            return writer.chosen(functions, read[1:]) if copies and _is_local(functions) else None
         chosen = functions[index if 0 <= index < len(functions) else -1]
         return writer.written([chosen], read[1:], [], 1, range(len(op.results)))
     states, count = int(op.attributes["state_count"]), rounds.count
@@ -105,11 +115,42 @@ class _Unrolled:
             states = self._once(functions[0], [*states, *fixed]) if iteration < count else states
             own = (*outer, iteration) if count > 1 else outer
             iterations.update((n, own) for n in range(first, len(self.program.ops)) if own)
-        op, rest = self.text.program.ops[self.number], slice(self.number + 1, None)
-        names = {r: states[i] for r, i in zip(op.results, outputs, strict=True)}
-        for value in op.results:
+        results = self.text.program.ops[self.number].results
+        names = {r: states[i] for r, i in zip(results, outputs, strict=True)}
+        for value in results:
             # Nothing makes it any more.
             self.program.types[value] = replace(self.program.types[value], kind="")
+        return self._ended(names, iterations, tests)
+
+    def chosen(self, functions: Sequence[Any], operands: Sequence[Value]) -> StageProgram:
+        """Returns the stage with all branches performed, and the operation as the choice between their results."""
+        first, source = len(self.program.ops), self.text.program
+        made = [self._once(f, operands) for f in functions]
+        iterations, outer = dict(self.stage.iterations), self.stage.iterations.get(self.number, ())
+        iterations.update((n, outer) for n in range(first, len(self.program.ops) + 1) if outer)
+        op, every = source.ops[self.number], [v for values in made for v in values]
+        types, ports = [self.program.types[v] for v in every], [Port(n, False) for n in range(len(every))]
+        size = len(op.results)
+        own = [
+            replace(
+                f,
+                program=replace(f.program, types=types, arguments=ports, ops=[], results=ports[k * size :][:size]),
+                lines=(),
+                names=(),
+            )
+            for k, f in enumerate(functions)
+        ]
+        attributes = {**op.attributes, FUNCTIONS: tuple(own)}
+        self.program.ops.append(replace(op, operands=(op.used[0], *every), attributes=attributes))
+        self.lines.append(self.text.lines[self.number])
+        self.names.append(self.text.names[self.number])
+        return self._ended({}, iterations, [])
+
+    def _ended(
+        self, names: Mapping[Value, Value], iterations: dict[int, tuple[int, ...]], tests: Sequence[Value]
+    ) -> StageProgram:
+        """Returns the stage with the operations after the one that is written out, whose results have other names."""
+        rest = slice(self.number + 1, None)
         after = [replace(o, operands=_renamed(o.operands, names)) for o in self.text.program.ops[rest]]
         shift = len(self.program.ops) - self.number - 1
         iterations.update((n + shift, k) for n, k in self.stage.iterations.items() if n > self.number)

@@ -275,7 +275,7 @@ class Narrowing(EarlierProver):
             return False
         index = op.results.index(proposal.value)
         if change.words == LEFT_OUT:
-            return not self.proposals.places.of(number, op, index)
+            return self.proposals.places.is_stray(number, op) or not self.proposals.places.of(number, op, index)
         shape = self.track.stage.text.program.types[proposal.value].shape
         for n in self.proposals.places.of(number, op, index) if not is_transparent(op) else ():
             limit = pool.limit(n, *self.track.carried(proposal.value, 0.0))

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.analysis.diagnose.movements import is_alike, short_name
+from jaxmesh.analysis.diagnose.movements import is_alike, is_collective, is_movement, is_transparent, short_name
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.program import Op
+from jaxmesh.dialects.ttir.elementwise import OPS as TTIR
+from jaxmesh.dialects.ttnn.elementwise import OPS as TTNN
 from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 
+_ELEMENTWISE = frozenset({*TTIR, *TTNN})
 ALIKE = 6
 """The most values of one place."""
 
@@ -80,6 +83,16 @@ class Places:
             return [alike[at], *[n for n in alike if n != alike[at]]]
         place = at * (len(alike) - 1) / max(1, len(beside) - 1)
         return sorted(alike, key=lambda n: abs(alike.index(n) - place))
+
+    def is_stray(self, number: int, op: Op) -> bool:
+        """Returns True for a movement of elements at the location of an operation that computes element by element:
+        none of these is decomposed into movements."""
+        stage = self.track.stage
+        where, ops = stage.locations.written, stage.text.program.ops
+        own, rows = where(stage.text.lines[number]), zip(ops, stage.text.lines, strict=True)
+        beside = [o for o, at in rows if own and o.results and o is not op and where(at) == own]
+        moves = is_movement(op) and not is_transparent(op) and not is_collective(op)
+        return moves and bool(beside) and all(o.name.partition(".")[2] in _ELEMENTWISE for o in beside)
 
     def misses(self, number: int) -> bool:
         """Returns True if no device holds a value of the program."""

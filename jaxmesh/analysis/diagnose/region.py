@@ -20,6 +20,7 @@ from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread
 from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.collectives import OPS as COLLECTIVES
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.gspmd import walk
 from jaxmesh.frontends.stablehlo.importer import Importer
@@ -79,22 +80,47 @@ def write_out(region: Any, arrays: Sequence[Any], sizes: Mapping[str, int], test
     """Replaces the loops and branches of a region, and those within them, by what its devices perform.
 
     Returns the loops by depth, with their `tests` if asked. A loop stays if its iterations are too many, or if devices
-    differ in their number; a branch stays if devices take different ways. The region holds for these arrays alone.
+    differ in their number. If devices take different branches that only compute, all of them are performed, and the
+    branch becomes the choice between their results. The region holds for these arrays alone.
     """
     rounds = list[list[WrittenLoop]]()
     for _ in range(_DEEPEST):
-        inner = [o.operation for o in region.regions[0].blocks[0].operations if o.operation.name in INSIDE]
+        inner = [o.operation for o in region.regions[0].blocks[0].operations if _is_written_out(o.operation)]
         rounds.append([])
         taken = _taken(region, inner, arrays, sizes) if inner else []
+        stays = True
         for op, (number, most) in zip(inner, taken, strict=True):
+            stays &= number is None and (op.name == _LOOP or not _is_local(op))
             if op.name == _LOOP:
                 found = [] if number is None else _replace(op, number, tests)
                 rounds[-1].append(WrittenLoop(number, most, found))
             elif number is not None:
                 _put(op, _performed(op.regions[number].blocks[0], [], _ir.InsertionPoint(op)))
-        if not any(n is not None for n, _ in taken):
+            elif _is_local(op):
+                _choose(op)
+        if stays:
             break
     return rounds
+
+
+def _is_written_out(op: Any) -> bool:
+    """Returns True for a loop or a branch, not for the choice between values."""
+    return op.name in INSIDE and any(len(r.blocks[0].operations) > 1 for r in op.regions)
+
+
+def _is_local(branch: Any) -> bool:
+    """Returns True if a device may perform a branch that it does not take: it ends, and exchanges nothing."""
+    return not any(op.name == _LOOP or op.name in COLLECTIVES for op in walk(branch))
+
+
+def _choose(branch: Any) -> None:
+    """Performs all branches before an operation, which becomes the choice between their results."""
+    for region in branch.regions:
+        *body, end = [o.operation for o in region.blocks[0].operations]
+        for at, value in enumerate(_performed(region.blocks[0], [], _ir.InsertionPoint(branch))):
+            end.operands[at] = value
+        for op in reversed(body):
+            op.erase()
 
 
 def _taken(

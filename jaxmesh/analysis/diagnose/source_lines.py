@@ -38,10 +38,14 @@ class SourceLines:
     def at(self, line: int) -> str:
         """Returns `file:line:column` of the operation on a line of the text, or its name, or nothing."""
         if line not in self.known:
-            last = self._end(line).rstrip() if 0 < line <= len(self.lines) else ""
-            found = _TRAILING.search(last) if last.endswith(")") else None
-            self.known[line] = "" if found is None else self._resolve(found[1], _DEEPEST)
+            self.known[line] = self._resolve(self.written(line), _DEEPEST)
         return self.known[line]
+
+    def written(self, line: int) -> str:
+        """Returns the location that the text writes on a line, or nothing."""
+        last = self._end(line).rstrip() if 0 < line <= len(self.lines) else ""
+        found = _TRAILING.search(last) if last.endswith(")") else None
+        return "" if found is None else found[1]
 
     def _end(self, line: int) -> str:
         """Returns the line on which an operation ends, whose regions may open on `line`."""

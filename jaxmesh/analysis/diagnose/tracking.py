@@ -37,13 +37,14 @@ Value = int
 
 @dataclass(slots=True)
 class Output:
-    """One result of a stage: its value, its error relative to the largest magnitude, and the error that rounding
-    explains."""
+    """One result of a stage: its value, its error relative to the largest magnitude, the error that rounding explains,
+    and what other roundings of the program make of it."""
 
     value: Value
     error: float
     limit: float
     exact: float
+    spread: float = math.inf
 
     @property
     def is_right(self) -> bool:

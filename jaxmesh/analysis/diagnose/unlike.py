@@ -67,7 +67,8 @@ class EarlierProver(Prover):
         kept = [n for n, c in found.items() if c.words != LEFT_OUT]
         other = [n for n in kept if not self.is_in_its_place(n, found[n].proposal.op)]
         first = min(own, default=-1)
-        if own and found[first].words == LEFT_OUT and is_movement(found[first].proposal.op):
+        made = found[first].proposal if own and found[first].words == LEFT_OUT else None
+        if made is not None and is_movement(made.op) and not self.proposals.places.is_stray(first, made.op):
             # It may be right, and its reader read it otherwise.
             own = [n for n in own if first in dict(self.feeding([(n, found[n].proposal.op)]))] or own
         # The program lacks an operation of the kind there.
