@@ -28,7 +28,7 @@ from jaxmesh.analysis.diagnose.diagnosis import (
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
 from jaxmesh.analysis.diagnose.hidden import revealing
-from jaxmesh.analysis.diagnose.limits import changed, limited
+from jaxmesh.analysis.diagnose.limits import limited, nearest
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, bounded, declare, run_draws, run_program, types_of
@@ -228,15 +228,18 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
     def earlier() -> EarlierText | str | None:
         return EarlierText.of_stage(stages[0]) if stages else _partitioned(texts, run)
 
-    def outermost() -> Culprit:
+    def first() -> Culprit:
         return find_culprit(run, None if isinstance(known := earlier(), str) else known)
+
+    def outermost() -> Culprit:
+        return nearest(run, first) or first()
 
     def found(culprit: Culprit, outer: Callable[[], Culprit]) -> Diagnosis:
         said = {"shlo_compiler": known} if isinstance(known := earlier(), str) else dict[str, str]()
         return wrong_diagnosis(run, culprit, said | {n: _summary(r) for n, r in runs.items()}, outer)
 
-    if run.is_right and (culprit := changed(run, outermost)) is not None:
-        return found(culprit, outermost)
+    if run.is_right and (culprit := nearest(run, first)) is not None:
+        return found(culprit, first)
     while not run.is_right:
         # A wrong operation within a loop says more than the loop, which takes long to look at.
         inner, outer = _inside(texts, run, stages), functools.cache(outermost)

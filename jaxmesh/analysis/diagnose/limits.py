@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from jaxmesh.analysis.diagnose.culprit import Culprit
 from jaxmesh.analysis.diagnose.movements import distance_of_forms, is_transparent
+from jaxmesh.analysis.diagnose.proof import Proof
 from jaxmesh.analysis.diagnose.proposals import Proposals
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
@@ -33,27 +34,34 @@ def limited(run: Track, rounded: Rounded) -> list[Output]:
     if _WHOLE & kinds:
         # Each iteration of a loop may enlarge the roundings of the one before it.
         return _widened(run, rounded) if INSIDE & kinds and not run.is_right else run.outputs
-    units = [run.units.get(o.value, 0.0) for o in run.outputs if o.exact < o.error <= o.limit]
+    units = [run.units.get(o.value, 0.0) for o in run.outputs if o.exact < min(o.error, o.limit)]
     apart = _errors_of_forms(run) if units else None
     if apart is None:
         return run.outputs
     spreads = map(sum, zip(_spread(run, rounded, False, max(EXACT, *units)), apart, strict=True))
     rows = list(zip(run.outputs, spreads, strict=True))
-    return [replace(o, limit=max(o.exact, min(o.limit, _FURTHER * x)), spread=x) for o, x in rows]
+    limits = [max(o.exact, min(o.limit, _FURTHER * x)) if o.is_right else o.limit for o, x in rows]
+    return [replace(o, limit=limit, spread=x) for limit, (o, x) in zip(limits, rows, strict=True)]
 
 
-def changed(run: Track, find: Callable[[], Culprit]) -> Culprit | None:
-    """Returns the operation of a stage whose results differ more than other roundings make likely, if a change of the
-    text alone brings them much nearer: no rounding does that."""
+def nearest(run: Track, find: Callable[[], Culprit]) -> Culprit | None:
+    """Returns the operation that brings results as near as other roundings make likely, where less is asked of them.
+
+    Results that may be right are wrong if a change of the text alone brings them much nearer: no rounding does that.
+    """
     outputs = run.outputs
     run.outputs = [replace(o, limit=min(o.limit, max(o.exact, _LIKELY * o.spread))) for o in outputs]
-    proof = None if run.is_right else (culprit := find()).proof
-    if proof is None or proof.change is None or is_transparent(proof.proposal.op) or not proof.holds:
+    culprit = None if run.is_right or run.outputs == outputs else find()
+    proof = None if culprit is None else culprit.proof
+    if proof is None or not proof.holds or not (any(not o.is_right for o in outputs) or _is_no_rounding(proof)):
         run.outputs = outputs
         return None
-    nearer = _NEARER * max(proof.after) <= max(proof.before)
-    run.outputs = run.outputs if nearer else outputs
-    return culprit if nearer else None
+    return culprit
+
+
+def _is_no_rounding(proof: Proof) -> bool:
+    moves = proof.change is not None and not is_transparent(proof.proposal.op)
+    return moves and _NEARER * max(proof.after) <= max(proof.before)
 
 
 def _widened(run: Track, rounded: Rounded) -> list[Output]:

@@ -117,6 +117,8 @@ class Narrowing(EarlierProver):
         """Returns an operation that is proven, or the operations among which the wrong one is."""
         named, before, change = chosen
         lines = self.track.stage.text.lines
+        if change is not None and change.words == LEFT_OUT and self.proposals.places.is_stray(named.number, named.op):
+            return chosen
         is_other = change is None or not change.is_own
         later = self._later(target) if is_other or self.is_trusted(named.value) else []
         is_like = named.expected is not None and self._is_counterpart(named, named.expected)

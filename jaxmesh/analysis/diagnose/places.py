@@ -90,7 +90,7 @@ class Places:
         stage = self.track.stage
         where, ops = stage.locations.written, stage.text.program.ops
         own, rows = where(stage.text.lines[number]), zip(ops, stage.text.lines, strict=True)
-        beside = [o for o, at in rows if own and o.results and o is not op and where(at) == own]
+        beside = [o for o, at in rows if own and o.used and o.results and o is not op and where(at) == own]
         moves = is_movement(op) and not is_transparent(op) and not is_collective(op)
         return moves and bool(beside) and all(o.name.partition(".")[2] in _ELEMENTWISE for o in beside)
 

@@ -247,6 +247,102 @@ def test_a_loop_before_a_branch_is_followed_as_the_program_goes() -> None:
     assert (found.verdict, found.line) == ("wrong", line), str(found)
 
 
+APART = """module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>}} {{
+  func.func private @half(%arg0: tensor<2x8xf32>) -> tensor<2x8xf32> {{
+    %0 = "ttir.tanh"(%arg0) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+    %1 = "ttir.full"() <{{fill_value = {half} : f32, shape = array<i32: 2, 8>}}> : () -> tensor<2x8xf32>
+    %2 = "ttir.multiply"(%0, %1) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+    return %2 : tensor<2x8xf32>
+  }}
+  func.func private @sin(%arg0: tensor<2x8xf32>) -> tensor<2x8xf32> {{
+    %0 = "ttir.sin"(%arg0) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+    return %0 : tensor<2x8xf32>
+  }}
+  func.func private @power(%arg0: tensor<2x8xf32>) -> tensor<2x8xf32> {{
+    %0 = "ttir.{power}"(%arg0) : (tensor<2x8xf32>) -> tensor<2x8xf32>
+    %1 = "ttir.multiply"(%0, %arg0) : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+    return %1 : tensor<2x8xf32>
+  }}
+  func.func @main(%arg0: tensor<4x8xf32>, %arg1: tensor<2xi32>) -> tensor<4x8xf32> {{
+    %0 = "ttir.mesh_shard"(%arg0) <{{{to}, shard_shape = array<i64: 2, 1>}}> : (tensor<4x8xf32>) -> tensor<2x8xf32>
+    %1 = "ttir.mesh_shard"(%arg1) <{{{to}, shard_shape = array<i64: 2>}}> : (tensor<2xi32>) -> tensor<1xi32>
+    %2 = "ttir.reshape"(%1) <{{shape = []}}> : (tensor<1xi32>) -> tensor<i32>
+    %3 = "ttcore.case"(%2, %0) <{{branch_programs = [{order}]}}> : (tensor<i32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+    %4 = "ttir.mesh_shard"(%3) <{{{back}, shard_shape = array<i64: 2, 1>}}> : (tensor<2x8xf32>) -> tensor<4x8xf32>
+    return %4 : tensor<4x8xf32>
+  }}
+}}
+"""
+"""Branches that devices take apart."""
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"half": "0.75"}, 4),
+        ({"power": "cos"}, 13),
+        ({"order": "@half, @power, @sin"}, 21),
+    ],
+)
+def test_an_error_in_a_branch_that_one_device_takes_is_named(change: dict[str, str], line: int) -> None:
+    mesh = jm.make_mesh((2,), ("y",))
+
+    def apart(x: Any, mode: Any) -> Any:
+        return lax.switch(mode[0], [lambda v: jnp.tanh(v) * 0.5, jnp.sin, lambda v: jnp.exp(v) * v], x)
+
+    program = jax.shard_map(apart, mesh=mesh, in_specs=P("y"), out_specs=P("y"), check_vma=False)
+    x = jnp.linspace(-1, 1, 32).reshape(4, 8)
+    words = "shard_dims = array<i64: 0>, shard_type = #ttcore.shard_type<devices>"
+    words += ", shard_direction = #ttcore.shard_direction<{}>"
+    right = {"to": words.format("full_to_shard"), "back": words.format("shard_to_full")}
+    right |= {"half": "0.5", "power": "exp", "order": "@half, @sin, @power"}
+    texts = {"shlo_frontend": jax.jit(program).lower(x, jnp.arange(2)).as_text("stablehlo", debug_info=True)}
+    for first in (0, 1):
+        args = x, jnp.arange(first, first + 2)
+        assert jm.diagnose({**texts, "ttir": APART.format(**right)}, *args).verdict == "right"
+    found = jm.diagnose({**texts, "ttir": APART.format(**{**right, **change})}, x, jnp.array([0, 2]))
+    assert (found.verdict, found.line) == ("wrong", line), str(found)
+
+
+def with_stray_transposition(text: str, kind: str) -> tuple[str, int]:
+    """Returns a text with a transposition of the sine, at its location, and the line."""
+    found = re.search(r"(%\d+) = \"ttir\.sin\".* (loc\(.*\))\n", text)
+    assert found is not None
+    call = f'"ttir.permute"({found[1]}) <{{permutation = array<i64: 1, 0>}}>'
+    stray = f"    %s = {call} : ({kind}) -> {kind} {found[2]}\n"
+    before = text[: found.end()]
+    return before + stray + re.sub(rf"{found[1]}\b", "%s", text[found.end() :]), before.count("\n") + 1
+
+
+def summed(x: Any, w: Any) -> Any:
+    return x @ w + (jnp.sin(x) * 0.5) @ w
+
+
+def test_a_movement_at_an_operation_on_elements_is_one_too_many() -> None:
+    """Its reader, a product of matrices, might instead be one of a transposed operand."""
+    x, w = (jnp.asarray(np.random.default_rng(n).normal(size=(16, 16)), jnp.float32) for n in (1, 2))
+    wrong, line = with_stray_transposition(ttir(summed, x, w), "tensor<16x16xf32>")
+    said = jm.diagnose({"shlo_frontend": stablehlo(summed, x, w), "ttir": wrong}, x, w)
+    assert (said.line, said.cause) == (line, "one too many: without it the results are right")
+
+
+def deep(x: Any, w: Any, kind: Any = None) -> Any:
+    for _ in range(4):
+        x = jnp.tanh(x.astype(kind or x.dtype) @ w.astype(kind or w.dtype)).astype(x.dtype)
+    return x + (jnp.sin(x) * 0.05) @ w
+
+
+def test_a_change_that_no_rounding_explains_is_an_error() -> None:
+    """A result is within what roundings may grow to, and further than other roundings of the program make it."""
+    x, w = (jnp.asarray(np.random.default_rng(n).normal(size=(16, 16)) / 2, jnp.bfloat16) for n in (1, 2))
+    text = ttir(functools.partial(deep, kind=jnp.float32), x, w)
+    wrong, line = with_stray_transposition(text, "tensor<16x16xbf16>")
+    frontend = {"shlo_frontend": stablehlo(deep, x, w)}
+    assert jm.diagnose({**frontend, "ttir": text}, x, w).verdict == "right"
+    said = jm.diagnose({**frontend, "ttir": wrong}, x, w)
+    assert (said.verdict, said.line, said.cause) == ("wrong", line, "one too many: without it the results are right")
+
+
 def test_the_numbers_of_a_mask_hide_no_others() -> None:
     def copies(*numbers: float) -> Copies:
         return {(0,): np.float32(numbers)}
