@@ -16,11 +16,12 @@ import nbformat
 
 from tests import ROOT
 from tests.generators.notebooks import (
+    BY_VERSION,
     NOTEBOOKS,
     differences,
     environment,
     execute,
-    is_comparable,
+    missing,
     same,
     text,
     to_store,
@@ -93,15 +94,16 @@ def test_the_notebooks_are_small() -> None:
     assert sum(path.stat().st_size for path in NOTEBOOKS) < 3_000_000
 
 
-def test_the_notebooks_are_of_the_oldest_jax() -> None:
-    """The first run of CI, on that version, compares all of them."""
-    assert {read(path).metadata["jax"] for path in NOTEBOOKS} == {"0.10.2"}
+def test_few_outputs_are_of_one_jax_version() -> None:
+    """On another version all others are compared."""
+    tags = [c.metadata.get("tags", ()) for path in NOTEBOOKS for c in read(path).cells]
+    assert sum(BY_VERSION in t for t in tags) == 2
 
 
 @each
 def test_a_fresh_run_gives_the_stored_outputs(path: Path) -> None:
     stored, fresh = read(path), to_store(execute(read(path)))
-    if is_comparable(path, stored):
+    if not missing(path):
         assert not differences(stored, fresh), "\n\n".join(differences(stored, fresh))
 
 

@@ -45,12 +45,15 @@ def limited(run: Track, rounded: Rounded) -> list[Output]:
 
 
 def nearest(run: Track, find: Callable[[], Culprit]) -> Culprit | None:
-    """Returns the operation that brings results as near as other roundings make likely, where less is asked of them.
+    """Returns the operation that brings results much nearer, and as near as other roundings make likely, where less is
+    asked of them.
 
     Results that may be right are wrong if a change of the text alone brings them much nearer: no rounding does that.
     """
     outputs = run.outputs
-    run.outputs = [replace(o, limit=min(o.limit, max(o.exact, _LIKELY * o.spread))) for o in outputs]
+    unlikely = [math.isfinite(o.spread) and o.error > min(o.limit, _LIKELY * o.spread) for o in outputs]
+    near = [max(o.exact, min(o.limit, _LIKELY * o.spread, o.error / _NEARER)) for o in outputs]
+    run.outputs = [replace(o, limit=n) if u else o for o, n, u in zip(outputs, near, unlikely, strict=True)]
     culprit = None if run.is_right or run.outputs == outputs else find()
     proof = None if culprit is None else culprit.proof
     if proof is None or not proof.holds or not (any(not o.is_right for o in outputs) or _is_no_rounding(proof)):
