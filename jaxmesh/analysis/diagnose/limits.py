@@ -48,7 +48,7 @@ def nearest(run: Track, find: Callable[[], Culprit]) -> Culprit | None:
     """Returns the operation that brings results much nearer, and as near as other roundings make likely, where less is
     asked of them.
 
-    Results that may be right are wrong if a change of the text alone brings them much nearer: no rounding does that.
+    Results that may be right are wrong if a change of the text alone brings them much nearer, which roundings never do.
     """
     outputs = run.outputs
     unlikely = [math.isfinite(o.spread) and o.error > min(o.limit, _LIKELY * o.spread) for o in outputs]

@@ -22,12 +22,12 @@ _DEEPEST = 4
 
 
 def is_opaque(op: Op) -> bool:
-    """Returns True for loops and branches, which are one operation of a text; a choice between values is none."""
+    """Returns True for loops and branches, which are one operation of a text; False if they only choose."""
     return op.name in CONTROL_FLOW and any(f.program.ops for f in op.attributes[FUNCTIONS])
 
 
 def _is_local(functions: Sequence[Any]) -> bool:
-    """Returns True if a device may perform functions that it does not take: they end, and exchange nothing."""
+    """Returns True if a device may perform functions that it does not take: they end, and they never exchange data."""
     ops = [op for f in functions for op in f.program.ops]
     inner = [op for op in ops if is_opaque(op)]
     alone = all(op.name != "ttcore.while_loop" and _is_local(op.attributes[FUNCTIONS]) for op in inner)
@@ -149,7 +149,7 @@ class _Unrolled:
     def _ended(
         self, names: Mapping[Value, Value], iterations: dict[int, tuple[int, ...]], tests: Sequence[Value]
     ) -> StageProgram:
-        """Returns the stage with the operations after the one that is written out, whose results have other names."""
+        """Returns the stage with the operations after a written-out one, whose results have other names."""
         rest = slice(self.number + 1, None)
         after = [replace(o, operands=_renamed(o.operands, names)) for o in self.text.program.ops[rest]]
         shift = len(self.program.ops) - self.number - 1

@@ -86,7 +86,7 @@ class Places:
 
     def is_stray(self, number: int, op: Op) -> bool:
         """Returns True for a movement of elements at the location of an operation that computes element by element:
-        none of these is decomposed into movements."""
+        upstream never decomposes that into movements."""
         stage = self.track.stage
         where, ops = stage.locations.written, stage.text.program.ops
         own, rows = where(stage.text.lines[number]), zip(ops, stage.text.lines, strict=True)

@@ -109,7 +109,7 @@ def _is_written_out(op: Any) -> bool:
 
 
 def _is_local(branch: Any) -> bool:
-    """Returns True if a device may perform a branch that it does not take: it ends, and exchanges nothing."""
+    """Returns True if a device may perform a branch that it does not take: it ends, and never exchanges data."""
     return not any(op.name == _LOOP or op.name in COLLECTIVES for op in walk(branch))
 
 
