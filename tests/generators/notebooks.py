@@ -127,7 +127,7 @@ MAY_DIFFER = {
     "a checksum of floats": re.compile(r"crc32=[0-9a-f]{8}"),
 }
 """The parts of a text that a fresh run may print otherwise, by name."""
-_LAST = re.compile(r"\[\d\] jaxmesh\.errors\.\w+: .*\n")
+_LAST = re.compile(r"^(\[\d\] jaxmesh\.errors\.\w+: .*)?\n(?=exit codes)", re.MULTILINE)
 """The error of the process that arrives last, which another one may end before it is printed."""
 BY_VERSION = "of one JAX version"
 """The tag of the cells whose outputs have the numbers or the equations of one JAX version."""
