@@ -23,6 +23,7 @@ from jaxmesh.frontends.stablehlo import (
     shapes,
     windows,
 )
+from jaxmesh.frontends.stablehlo.as_xla import without_cut_dims
 from jaxmesh.frontends.stablehlo.call import Arrays, ImportContext, Kind, Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.gspmd import operations
 from jaxmesh.frontends.stablehlo.rules import Shapes, Splitting, read_rule, split, split_op
@@ -236,6 +237,8 @@ class Importer(ImportContext):
         if (own := shapes.SPLIT.get(op.name)) is not None:
             kept = own(op, wanted[0], self.sizes, self.read)
             return Splitting((kept, ())[: len(op.operands)], (kept,), ())
+        if op.name == "stablehlo.dynamic_slice" and (whole := without_cut_dims(op, given[0])) != given[0]:
+            return Splitting(given, (whole,), ())
         if RULE not in op.attributes:
             return split_op(op, shapes_of, given, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])
