@@ -191,10 +191,9 @@ def _is_scattered(op: ir.Operation, axes: Sequence[str], known: _Known) -> bool:
 # --- slices and loops -------------------------------------------------------------------------------------------------
 
 
-def without_cut_dims(op: ir.Operation, sharding: Sharding) -> Sharding:
-    """Returns the sharding of a `stablehlo.dynamic_slice` of a value in a sharding: the dims that it cuts are whole."""
-    rows = zip(sharding, op.operands[0].type.shape, op.attributes["slice_sizes"], strict=True)
-    return tuple(axes if n == size else () for axes, n, size in rows)
+def without_cut_dims(sharding: Sharding, shape: Sequence[int], sliced: Sequence[int]) -> Sharding:
+    """Returns the sharding of a slice, or an update, of a value in a sharding: the dims that are cut are whole."""
+    return tuple(axes if n == size else () for axes, n, size in zip(sharding, shape, sliced, strict=True))
 
 
 _GATHERED = 2**24
@@ -217,7 +216,7 @@ def _choose_slice(op: ir.Operation, inserted: ir.Operation, sizes: Mapping[str, 
     (x, *starts), (y,), (source,) = op.operands, op.results, inserted.operands
     shape, sliced = tuple(x.type.shape), tuple(y.type.shape)
     present, target, result = (_lies(v, sizes) for v in (source, x, y))
-    whole = without_cut_dims(op, present)
+    whole = without_cut_dims(present, shape, sliced)
     if whole == present or not math.prod(sliced):
         return
     readers = [(u, _inserted(u.owner.results[0]) if u.owner.name == "sdy.reshard" else None) for u in y.uses]
