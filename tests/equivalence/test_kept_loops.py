@@ -143,6 +143,111 @@ def test_values(name: str, split: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+RING = [(i, (i + 1) % 4) for i in range(4)]
+ROUNDS = 1000
+
+
+def ring(c: Any) -> Any:
+    return lax.ppermute(c, "x", RING)
+
+
+def stacked_ring(x: Any) -> Any:
+    return lax.scan(lambda c, _: (ring(c), c.sum(0)), x, None, length=ROUNDS)[1]
+
+
+def while_ring(x: Any) -> Any:
+    return lax.while_loop(lambda s: s[0] < ROUNDS, lambda s: (s[0] + 1, ring(s[1]) + s[0]), (0, x))[1]
+
+
+def gradient_of_ring(x: Any) -> Any:
+    return jax.grad(lambda x: lax.fori_loop(0, ROUNDS, lambda i, c: jnp.sin(ring(c)), x).sum())(x)
+
+
+EXCHANGES: Mapping[str, tuple[Callable[[Any], Any], int]] = {
+    "ring": (lambda x: lax.fori_loop(0, ROUNDS, lambda i, c: ring(c), x), 8),
+    "ring of sums": (lambda x: lax.fori_loop(0, ROUNDS, lambda i, s: (s[0] + s[1], ring(s[1])), (x * 0, x))[0], 8),
+    "stacked": (stacked_ring, 8),
+    "while": (while_ring, 8),
+    "at a place": (
+        lambda x: lax.fori_loop(0, ROUNDS, lambda i, c: jnp.where(lax.axis_index("x") == i % 4, ring(c), c), x),
+        8,
+    ),
+    "all_to_all": (lambda x: lax.fori_loop(0, ROUNDS, lambda i, c: lax.all_to_all(c, "x", 0, 0, tiled=True), x), 24),
+    "all_reduce": (lambda x: lax.fori_loop(0, ROUNDS, lambda i, c: c - lax.psum(c, "x") * 0.01, x), 1),
+    "gradient": (gradient_of_ring, 16),
+}
+"""By name: the function of a shard, and how many collectives all of its iterations run, in thousands."""
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+@pytest.mark.slow(but_one_in=2)
+def test_loops_of_exchanges_stay_loops(name: str) -> None:
+    """An exchange is as many operations as devices send; the text grows with the body, the totals with iterations."""
+    mesh, x = jm.make_mesh((2, 4), ("y", "x")), np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
+    function, thousands = EXCHANGES[name]
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    traced = jm.jit(mapped, mesh=mesh).trace(x)
+    lowered = traced.lower()
+    wanted = jax.jit(mapped)(x)
+    np.testing.assert_array_equal(lowered.compile()(x), wanted)
+    for text in (traced.as_text(), lowered.as_text()):
+        assert "ttcore.while_loop" in text
+        assert text.count("\n") < 200
+        np.testing.assert_allclose(jm.from_mlir(text, mesh).lower().compile()(x), wanted, rtol=1e-5, atol=1e-6)
+    assert f"range({ROUNDS})" in lowered.as_text("python") or name in ("stacked", "gradient")
+    assert "while (" not in lowered.as_text("cpp")
+    totals = [t for t in lowered.explain().totals() if t.kind not in ("distribute", "aggregate")]
+    assert sum(t.count for t in totals) == thousands * ROUNDS
+    assert all(t.exact for t in totals)
+
+
+def test_few_exchanges_are_unrolled() -> None:
+    """The same exchanges in a loop under a condition are counted alike."""
+    mesh, x = jm.make_mesh((2, 4), ("y", "x")), np.zeros((8, 4), np.float32)
+    loops: list[Callable[[Any], Any]] = [
+        lambda x: lax.fori_loop(0, 20, lambda i, c: ring(c), x),
+        lambda x: lax.while_loop(lambda s: s[0] < 20, lambda s: (s[0] + 1, ring(s[1])), (0, x))[1],
+    ]
+    for function in loops:
+        lowered = jm.jit(jax.shard_map(function, mesh=mesh, in_specs=P("x"), out_specs=P("x")), mesh=mesh).lower(x)
+        for limit, stays in ((None, False), (100, True), (400, False)):
+            assert ("ttcore.while_loop" in lowered.as_text(unroll_limit=limit)) is stays
+
+
+@pytest.mark.parametrize(("start", "step", "limit"), [(0, 1, 5000), (3, 7, 30_001), (-5, 2, 6000), (0, 3, 6001)])
+def test_a_loop_that_counts_to_a_known_number_has_so_many_iterations(start: int, step: int, limit: int) -> None:
+    def count(x: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < s[2], lambda s: (s[0] + step, s[1] + s[0], s[2]), (start, x, limit))[:2]
+
+    mesh, x = jm.make_mesh((2, 4), ("y", "x")), np.zeros(8, np.int32)
+    mapped = jax.shard_map(count, mesh=mesh, in_specs=P("x"), out_specs=(P(), P("x")))
+    lowered = jm.jit(mapped, mesh=mesh).lower(x)
+    assert f"range({len(range(start, limit, step))})" in lowered.as_text("python")
+    got = jm.from_mlir(lowered.as_text(), mesh).lower().compile()(x)
+    for a, b in zip(got, mapped(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda s: s[0] <= 5000,
+        lambda s: (s[0] < 5000) & (s[1].sum() < 99),
+        lambda s: s[0] < s[2],
+        lambda s: s[2] < 5000,
+    ],
+    ids=["at most a limit", "data, too", "a limit that moves", "a counter that doubles"],
+)
+def test_a_loop_that_does_not_count_to_a_known_number_keeps_its_condition(condition: Any) -> None:
+    def count(x: Any) -> Any:
+        return lax.while_loop(condition, lambda s: (s[0] + 1, s[1] + 1, s[2] * 2 - s[2] // 2), (0, x, 9))[1]
+
+    mesh, x = jm.make_mesh((2, 4), ("y", "x")), np.zeros(8, np.int32)
+    mapped = jax.shard_map(count, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+    text = jm.jit(mapped, mesh=mesh).lower(x).as_text("python", unroll_limit=4)
+    assert "in range(" not in text
+
+
 def test_a_distribute_that_stays_the_same_stands_before_the_loop() -> None:
     mesh = jm.make_mesh((2, 4))
 

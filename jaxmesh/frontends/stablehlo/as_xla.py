@@ -2,7 +2,8 @@
 
 Before, ops get the form that Shardy splits. After, a matrix product is split in the cheaper of two ways. Where only one
 operand is split along a contracted dim, Shardy slices the other one and reduces; XLA gathers the split operand where
-that moves less, as in the product of a tall and a wide matrix.
+that moves less, as in the product of a tall and a wide matrix. A slice of a split dim, too, is made in the cheaper of
+two ways, and a reshard of a value that a loop does not change moves before the loop.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo as hlo
+from jaxlib.mlir.dialects import sdy, stablehlo as hlo
 
 from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.control_flow import find_counter
 from jaxmesh.frontends.stablehlo.gspmd import create, replace
 from jaxmesh.frontends.stablehlo.reductions import integers_of
-from jaxmesh.frontends.stablehlo.shardings import OWN, WRITTEN, Sharding, count, local_shape, requested
+from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements
 
 
@@ -184,3 +186,116 @@ def _is_scattered(op: ir.Operation, axes: Sequence[str], known: _Known) -> bool:
             return True
         uses = list(following.results[0].uses)
     return False
+
+
+# --- slices and loops -------------------------------------------------------------------------------------------------
+
+
+def without_cut_dims(sharding: Sharding, shape: Sequence[int], sliced: Sequence[int]) -> Sharding:
+    """Returns the sharding of a slice, or an update, of a value in a sharding: the dims that are cut are whole."""
+    return tuple(axes if n == size else () for axes, n, size in zip(sharding, shape, sliced, strict=True))
+
+
+_GATHERED = 2**24
+"""The most elements of a value that each device holds whole to slice it."""
+
+
+def exchange_cheap_slices(body: Sequence[ir.Operation], sizes: Mapping[str, int]) -> None:
+    """Replaces the reshards of sliced values that Shardy inserted, where another way moves less.
+
+    Shardy moves the split of a cut dim to another dim, and gathers each slice. A gather of the value once before a loop
+    moves less. If the value changes in the loop, or the loop reads little, each device sends its part of each slice.
+    """
+    for op in body:
+        inserted = _inserted(op.operands[0]) if op.name == "stablehlo.dynamic_slice" else None
+        if inserted is not None:
+            _choose_slice(op, inserted, sizes)
+
+
+def _choose_slice(op: ir.Operation, inserted: ir.Operation, sizes: Mapping[str, int]) -> None:
+    (x, *starts), (y,), (source,) = op.operands, op.results, inserted.operands
+    shape, sliced = tuple(x.type.shape), tuple(y.type.shape)
+    present, target, result = (_lies(v, sizes) for v in (source, x, y))
+    whole = without_cut_dims(present, shape, sliced)
+    if whole == present or not math.prod(sliced):
+        return
+    readers = [(u, _inserted(u.owner.results[0]) if u.owner.name == "sdy.reshard" else None) for u in y.uses]
+    ends = {result if r is None else _lies(r.results[0], sizes) for _, r in readers}
+
+    def moved_after(sharding: Sharding) -> float:
+        return sum(moved_elements(sharding, end, sliced, sizes) for end in ends)
+
+    counters = [find_counter(loop) for loop, _ in _loops_around(source, inserted)]
+    # A loop of unknown length reads each slice once.
+    once = math.prod(shape) // math.prod(sliced)
+    times = math.prod(once if c is None else max(c.length, 1) for c in counters)
+    times *= sum(_inserted(u.owner.results[0]) is not None for u in source.uses if u.owner.name == "sdy.reshard")
+    resharded = moved_elements(present, target, shape, sizes) / times + moved_after(result)
+    gathered = moved_elements(present, whole, shape, sizes) / times + moved_after(whole)
+    exchanged = _exchanged_elements(shape, sliced, present, whole, sizes) + moved_after(whole)
+    if math.prod(local_shape(shape, whole, sizes)) > _GATHERED:
+        gathered = math.inf
+    if min(gathered, exchanged) >= resharded:
+        return
+
+    def written(sharding: Sharding) -> ir.Attribute:
+        return shardings.written(inserted.attributes[OWN["sdy.reshard"]], sharding)
+
+    attributes = dict(op.attributes.items())
+    attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([written(whole)])
+    if gathered <= exchanged:
+        attribute = {OWN["sdy.reshard"]: written(whole)}
+        source = create("sdy.reshard", inserted, [source], attribute).results[0]
+    made = create(op.name, op, [source, *starts], attributes).results[0]
+    for use in [u for u, r in readers if r is not None]:
+        use.owner.operands[use.operand_number] = made
+    if list(y.uses):
+        made = create("sdy.reshard", op, [made], {OWN["sdy.reshard"]: written(result)}).results[0]
+    replace(op, [made])
+    if not list(x.uses):
+        inserted.erase()
+
+
+def _exchanged_elements(
+    shape: Sequence[int], sliced: Sequence[int], present: Sharding, whole: Sharding, sizes: Mapping[str, int]
+) -> float:
+    """Returns the elements that a device receives if each device sends its part of a slice, dim by dim."""
+    own, moved = list(local_shape(shape, present, sizes)), 0
+    for d in [d for d, axes in enumerate(present) if axes != whole[d]]:
+        own[d] = sliced[d]
+        moved += math.prod(own) * (count(present[d], sizes) - 1)
+    return moved
+
+
+def _lies(value: ir.Value, sizes: Mapping[str, int]) -> Sharding:
+    """Returns the sharding of a value, including carries of loops; replicated for arguments of other regions."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) and owner.owner.name == "stablehlo.while":
+        value = owner.owner.results[value.arg_number]
+    attribute, shape = shardings.requested(value), tuple(value.type.shape)
+    return shardings.replicated(len(shape)) if attribute is None else shardings.read_nearest(attribute, shape, sizes)[0]
+
+
+def hoist_reshards(body: Sequence[ir.Operation]) -> None:
+    """Moves the reshards of values that a loop does not change before the loop."""
+    for op in body:
+        if op.name == "sdy.reshard":
+            for loop, value in _loops_around(op.operands[0], op):
+                op.operands[0] = value
+                op.move_before(loop)
+
+
+def _loops_around(value: ir.Value, op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Value]]:
+    """Yields the loops around a reader of a value that they do not change, the innermost first, and the value outside
+    of each."""
+    while (loop := op.parent) is not None and (loop := loop.operation).name == "stablehlo.while":
+        owner = value.owner
+        if isinstance(owner, ir.Block) and owner.owner == loop:
+            body = loop.regions[1].blocks[0]
+            if body.operations[-1].operands[value.arg_number] != body.arguments[value.arg_number]:
+                return
+            value = loop.operands[value.arg_number]
+        elif not isinstance(owner, ir.Block) and owner.operation.parent == loop:
+            return
+        yield loop, value
+        op = loop

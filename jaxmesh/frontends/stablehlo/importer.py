@@ -23,6 +23,7 @@ from jaxmesh.frontends.stablehlo import (
     shapes,
     windows,
 )
+from jaxmesh.frontends.stablehlo.as_xla import without_cut_dims
 from jaxmesh.frontends.stablehlo.call import Arrays, ImportContext, Kind, Meaning, ShardedCall, Whole, as_list
 from jaxmesh.frontends.stablehlo.gspmd import operations
 from jaxmesh.frontends.stablehlo.rules import Shapes, Splitting, read_rule, split, split_op
@@ -236,6 +237,14 @@ class Importer(ImportContext):
         if (own := shapes.SPLIT.get(op.name)) is not None:
             kept = own(op, wanted[0], self.sizes, self.read)
             return Splitting((kept, ())[: len(op.operands)], (kept,), ())
+        if op.name == "stablehlo.dynamic_slice":
+            cut = without_cut_dims(given[0], shapes_of[0][0], shapes_of[1][0])
+            if cut != given[0]:
+                return Splitting(given, (cut,), ())
+        if op.name == "stablehlo.dynamic_update_slice":
+            # Each device writes its own part; Shardy's rule differs between versions.
+            new = without_cut_dims(wanted[0], *shapes_of[0][:2])
+            return Splitting((wanted[0], new, *given[2:]), (wanted[0],), ())
         if RULE not in op.attributes:
             return split_op(op, shapes_of, given, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])

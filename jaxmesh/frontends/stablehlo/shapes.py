@@ -20,7 +20,7 @@ from jaxmesh.frontends.stablehlo.call import ImportContext, OpFamily, ShardedCal
 from jaxmesh.frontends.stablehlo.elementwise import plain
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, local_shape, replicated
-from jaxmesh.frontends.stablehlo.values import Sharded, axis_position, perform, plan
+from jaxmesh.frontends.stablehlo.values import Sharded, all_gather, axis_position, perform, plan
 from jaxmesh.jaxprs.untyped import lax
 
 OPS = OpFamily()
@@ -154,10 +154,34 @@ def _pad(call: ShardedCall) -> jax.Array:
 @OPS.add("stablehlo.dynamic_slice")
 def _dynamic_slice(call: ShardedCall) -> jax.Array:
     x, *starts = call.operands
-    sizes = [n if axes else k for k, n, axes in zip(call["slice_sizes"], x.shape, call.shardings[0], strict=True)]
-    axes = join_axes(call.operands)
+    cut = [n != size for n, size in zip(call.shapes[0], call["slice_sizes"], strict=True)]
+    for d in [d for d, axes in enumerate(call.shardings[0]) if axes and cut[d]]:
+        x, starts[d] = _exchange_slice(call, x, starts[d], d), lax.full_like(starts[d], 0)
+    sizes = [k if c else n for k, n, c in zip(call["slice_sizes"], x.shape, cut, strict=True)]
+    if sizes == list(x.shape):
+        return x
+    axes = join_axes([x, *starts])
     starts = [spread(s, axes) for s in starts]
     return lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
+
+
+def _exchange_slice(call: ShardedCall, x: jax.Array, start: jax.Array, dim: int) -> jax.Array:
+    """Returns a slice of a split dim: of each shard the slice that lies nearest, joined; of those the rows wanted."""
+    axes, size, local, whole = call.shardings[0][dim], call["slice_sizes"][dim], x.shape[dim], call.shapes[0][dim]
+    start = lax.convert_element_type(_clamp_start(start, whole - size), np.int32)
+    most = np.int32(local - size)
+    nearest = lax.clamp(np.int32(0), start - axis_position(axes, call.program.sizes) * np.int32(local), most)
+    x = _device_slice(x, nearest, size, dim)
+    for axis in reversed(axes):
+        x = all_gather(x, axis, dim)
+    call.program.decisions.collective("all_gather", axes, f"each device sends its part of a slice of dim {dim}")
+    if size == 1:
+        return _device_slice(x, lax.div(start, np.int32(local)), 1, dim)
+    rows = lax.iota(np.int32, size) + start
+    owner = lax.div(rows, np.int32(local))
+    begin = lax.clamp(np.int32(0), start - owner * np.int32(local), most)
+    places = owner * np.int32(size - local) + rows - begin
+    return jnp.take(x, places, axis=dim, mode="clip")
 
 
 def _clamp_start(start: jax.Array, most: int) -> jax.Array:

@@ -17,7 +17,7 @@ from jaxlib.mlir.dialects import sdy
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.as_xla import gather_cheap_operands, simplify
+from jaxmesh.frontends.stablehlo.as_xla import exchange_cheap_slices, gather_cheap_operands, hoist_reshards, simplify
 from jaxmesh.frontends.stablehlo.gspmd import ENDS, Attributes, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
@@ -100,6 +100,8 @@ def partition(
         add_rules(body)
         if not guarded:
             gather_cheap_operands(body, main.regions[0].blocks[0].arguments, end_shardings(main)[0], sizes)
+        exchange_cheap_slices(body, sizes)
+        hoist_reshards(walk(main))
         restore_single()
     return PartitionedFunction(module, main, asked, dropped)
 

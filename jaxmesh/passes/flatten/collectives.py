@@ -21,7 +21,7 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.loops import distribute, is_host
+from jaxmesh.passes.flatten.loops import count_sends, distribute, is_host
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 RULES: Rules[Rule] = Rules()
@@ -208,6 +208,7 @@ def _all_to_all(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
         return xs
     split, concat = int(eqn.params["split_axis"]), int(eqn.params["concat_axis"])
     rows = device_rows(b, names)
+    count_sends(b, eqn)
     attributes = {"split_dim": split, "concat_dim": concat, "split_count": rows.shape[1], "replica_groups": rows}
     return [
         b.op("all_to_all", [x], out.aval.shape, b.dtype(x), **attributes)
@@ -224,6 +225,7 @@ def _ppermute(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if len(pairs) == math.prod(b.mesh.values()) and all(s == t for s, t in pairs):
         return xs
     table = np.array(pairs, np.int64).reshape(-1, 2)
+    count_sends(b, eqn)
     return [b.same("collective_permute", [x], source_target_pairs=table) for x in xs]
 
 
@@ -233,6 +235,7 @@ def _pbroadcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if not _several(b, names):
         return xs
     rows = device_rows(b, names)
+    count_sends(b, eqn)
     # The first device of a group sends.
     order = [source, *(i for i in range(rows.shape[1]) if i != source)]
     return [b.same("collective_broadcast", [x], replica_groups=rows[:, order]) for x in xs]

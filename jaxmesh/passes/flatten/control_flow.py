@@ -83,7 +83,7 @@ def _kept(b: Builder, eqn: Eqn, loop: Scan | While, xs: Sequence[Value]) -> Sequ
     if most is None:
         return None
     if isinstance(loop, Scan):
-        if loops.size_of(loop.body) * loop.length <= most:
+        if loops.size_of(loop.body, b.mesh) * loop.length <= most:
             return None
     else:
         inner, given = loops.inside(b, xs, keep_above=None, unroll_limit=most)

@@ -86,7 +86,7 @@ def flatten(
     """
     program, options = Program(name, dict(mesh)), options or Options()
     if options.keep_above is not None:
-        options = replace(options, keep_above=loops.largest_unrolled(jaxpr, options.keep_above))
+        options = replace(options, keep_above=loops.largest_unrolled(jaxpr, options.keep_above, mesh))
     builder = Builder(program, level, RULES, options)
     if level == "ttnn" and options.keep_above is not None:
         builder.residencies = ResidencyMap(jaxpr, [DEVICE if presharded else HOST for presharded, _ in arguments])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
-from jaxmesh.passes.flatten.index_arithmetic import INDEX
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, known
 from jaxmesh.passes.mesh_shard.insert_transfers import copies
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
@@ -37,38 +37,55 @@ INSIDE = 16
 """How many times fewer operations a loop has that stays one in the body of another."""
 
 
-def size_of(jaxpr: Jaxpr) -> int:
-    """Returns the number of equations that a body runs, scans in it included."""
+def operations_of(eqn: Eqn, mesh: Mapping[str, int]) -> int:
+    """Returns the number of operations of an equation, where TTNN sends from one device to one other."""
+    name, params = eqn.primitive.name, eqn.params
+    if name not in ("ppermute", "all_to_all", "pbroadcast"):
+        return 1
+    axes = params["axis_name"]
+    members = math.prod(mesh[a] for a in ((axes,) if isinstance(axes, str) else axes))
+    pairs = {"ppermute": len(params.get("perm", ())), "all_to_all": members * (members - 1)}.get(name, members - 1)
+    return max(1, pairs * math.prod(mesh.values()) // members)
+
+
+def count_sends(b: Builder, eqn: Eqn) -> None:
+    """Counts the operations that the operation of an equation becomes in TTNN, if a loop around it is unrolled."""
+    if b.loop_start is not None:
+        b.unrolled += operations_of(eqn, b.mesh) - 1
+
+
+def size_of(jaxpr: Jaxpr, mesh: Mapping[str, int]) -> int:
+    """Returns the number of operations that a body runs, scans in it included."""
     total = 0
     for eqn in walk.open_jaxpr(jaxpr).eqns:
         flow = control_flow(eqn)
-        bodies = () if flow is None else flow.bodies
-        total += max(1, sum(map(size_of, bodies)) * (flow.length if isinstance(flow, Scan) else 1))
+        inner = 0 if flow is None else sum(size_of(body, mesh) for body in flow.bodies)
+        total += max(operations_of(eqn, mesh), inner * (flow.length if isinstance(flow, Scan) else 1))
     return total
 
 
-def largest_unrolled(jaxpr: Jaxpr, limit: int) -> int:
-    """Returns the largest size of loops to unroll: the loops of this size and below have at most `limit` equations.
+def largest_unrolled(jaxpr: Jaxpr, limit: int, mesh: Mapping[str, int]) -> int:
+    """Returns the largest size of loops to unroll: the loops of this size and below have at most `limit` operations.
 
     Loops of one size are treated alike, wherever they stand. If all loops fit, it is `limit`.
     """
     total = 0
-    for size, group in itertools.groupby(sorted(_sizes(jaxpr))):
+    for size, group in itertools.groupby(sorted(_sizes(jaxpr, mesh))):
         total += size * len(list(group))
         if total > limit:
             return min(size - 1, limit)
     return limit
 
 
-def _sizes(jaxpr: Jaxpr) -> Iterator[int]:
+def _sizes(jaxpr: Jaxpr, mesh: Mapping[str, int]) -> Iterator[int]:
     """Yields the unrolled size of each outermost scan, once for each call."""
     for eqn in walk.open_jaxpr(jaxpr).eqns:
         flow = control_flow(eqn)
         if isinstance(flow, Scan):
-            yield size_of(flow.body) * flow.length
+            yield size_of(flow.body, mesh) * flow.length
         elif flow is not None and not isinstance(flow, While):
             for body in flow.bodies:
-                yield from _sizes(body)
+                yield from _sizes(body, mesh)
 
 
 def keep_scan(b: Builder, eqn: Eqn, loop: Scan, xs: Sequence[Value]) -> list[Value]:
@@ -127,7 +144,7 @@ def _written(x: jax.Array, y: jax.Array, i: jax.Array) -> jax.Array:
 
 
 def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[Value]:
-    """Builds a loop under a condition: its states are the carry."""
+    """Builds a loop under a condition, or with a known number of iterations; its states are the carry."""
     of_condition, of_body, carry = loop.split(xs)
     first, second = len(carry), len(carry) + len(of_condition)
 
@@ -137,7 +154,38 @@ def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[V
     def condition(inner: Builder, given: list[Value]) -> Sequence[Value]:
         return inner.jaxpr(loop.cond, [*given[first:second], *given[:first]])
 
-    return _keep(b, eqn, carry, [*of_condition, *of_body], [body, condition], None)
+    trips = _count_trips(b, loop, xs)
+    builds = [body] if trips is not None else [body, condition]
+    return _keep(b, eqn, carry, [*of_condition, *of_body], builds, trips)
+
+
+def _count_trips(b: Builder, loop: While, xs: Sequence[Value]) -> int | None:
+    """Returns the iterations of a loop that counts up from a known number to a known limit; None for any other loop."""
+    of_condition, of_body, carry = loop.split(xs)
+    cond, body = map(walk.open_jaxpr, loop.bodies)
+    before = body.invars[len(of_body) :]
+
+    def number(atom: Atom, inputs: Sequence[Atom], consts: Sequence[Value]) -> int | None:
+        if isinstance(atom, compat.Literal):
+            return int(atom.val)
+        i = next((i for i, v in enumerate(inputs) if v is atom), None)
+        same = i is not None and (i < len(consts) or body.outvars[i - len(consts)] is before[i - len(consts)])
+        value = known(b, [*consts, *carry][i]) if i is not None and same else None
+        return None if value is None or value.ndim else int(value)
+
+    test = next((e for e in cond.eqns if e.outvars[0] is cond.outvars[0] and e.primitive.name == "lt"), None)
+    states = cond.invars[len(of_condition) :]
+    i = next((i for i, v in enumerate(states) if test is not None and v is test.invars[0]), None)
+    if test is None or i is None or states[i].aval.dtype.kind not in "iu":
+        return None
+    add = next((e for e in body.eqns if e.outvars[0] is body.outvars[i] and e.primitive.name == "add"), None)
+    steps = [] if add is None else [x for x in add.invars if x is not before[i]]
+    start, limit = known(b, carry[i]), number(test.invars[1], cond.invars, of_condition)
+    step = number(steps[0], body.invars, of_body) if len(steps) == 1 else None
+    if start is None or limit is None or step is None or step <= 0:
+        return None
+    most = np.iinfo(states[i].aval.dtype).max
+    return max(-((int(start) - limit) // step), 0) if limit <= most - step else None
 
 
 def inside(b: Builder, xs: Sequence[Value], **options: object) -> tuple[Builder, list[Value]]:
@@ -161,7 +209,8 @@ def _keep(
     if not b.pairs.keys().isdisjoint((*states, *fixed)):
         raise UnsupportedError(f"{eqn.primitive.name} ({b.user_line(eqn)}) of complex numbers stays no loop.")
     built: list[tuple[Builder, list[Value]]] = []
-    most = min(largest_unrolled(body, (b.options.keep_above or 0) // INSIDE) for body in walk.sub_jaxprs(eqn))
+    most = (b.options.keep_above or 0) // INSIDE
+    most = min(largest_unrolled(body, most, b.mesh) for body in walk.sub_jaxprs(eqn))
     for build in builds:
         inner, given = inside(b, fixed, keep_above=most)
         own = [inner.program.new(b.program.types[x]) for x in states]

@@ -1,4 +1,4 @@
-"""Static slices of split dims: each device slices its own shard where that holds all it needs."""
+"""Slices of split dims: each device slices its own shard where that holds all it needs; else little is moved."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import itertools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.frontends.stablehlo.shapes import lies_in_own_shards
+from tests.generators.oracles import same_bits
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 LINE = jm.make_mesh((8,), ("x",))
@@ -79,3 +82,101 @@ def test_a_slice_that_crosses_shards_gathers_that_dim_alone() -> None:
     assert len(gathers) == 1
     assert gathers[0].startswith("over y, dim 0")
     np.testing.assert_array_equal(program(x), fun(x))
+
+
+# --- slices at computed places ----------------------------------------------------------------------------------------
+
+
+def changing(x: Any) -> Any:
+    """Every row is read once of a value that changes in the loop."""
+    n = len(x)
+    return lax.fori_loop(0, n, lambda i, c: lax.dynamic_update_index_in_dim(c, c[(5 * i + 3) % n], (3 * i) % n, 0), x)
+
+
+def windows(x: Any) -> Any:
+    return lax.map(lambda i: lax.dynamic_slice_in_dim(x, i - 1, 2, 0), jnp.arange(len(x)))
+
+
+def few(x: Any) -> Any:
+    return lax.fori_loop(0, 2, lambda i, c: jnp.where(c == c, x[(i * 7 + 5) % len(x)], c), jnp.zeros_like(x[0]))
+
+
+READERS: dict[str, Any] = {
+    "scan": lambda x: lax.scan(lambda c, r: (r, jnp.flip(c)), jnp.zeros_like(x[0]), x),
+    "scan in reverse": lambda x: lax.scan(lambda c, r: (r, jnp.flip(c)), jnp.zeros_like(x[0]), x, reverse=True),
+    "map": lambda x: lax.map(jnp.flip, x),
+    "a place in each iteration": lambda x: lax.fori_loop(0, len(x), lambda i, c: x[i], jnp.zeros_like(x[0])),
+    "a while loop": lambda x: lax.while_loop(lambda s: s[0] < 7, lambda s: (s[0] + 3, x[s[0]]), (2, x[0])),
+    "windows": windows,
+    "a value that changes": changing,
+    "few": few,
+}
+
+
+def rows_of(n: int, dtype: Any, width: int = 24) -> np.ndarray:
+    x = np.random.default_rng(n).integers(-3, 4, (n, width)).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
+        x[::3] *= -0.0
+        x[1, 2], x[-1] = np.nan, np.inf
+    return x
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, jnp.bfloat16])
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.slow(but_one_in=8)
+def test_rows_at_computed_places_are_those_of_jax_bit_by_bit(name: str, dtype: Any) -> None:
+    fun, x = READERS[name], rows_of(16, dtype)
+    for mesh, spec in ((LINE, P("x")), (MESH, P("x")), (MESH, P(("x", "y"))), (MESH, P("y", "x"))):
+        program = jm.jit(fun, mesh=mesh, in_shardings=spec)
+        for got, want in zip(*map(jax.tree.leaves, (program(x), jax.jit(fun)(x))), strict=True):
+            assert same_bits(np.asarray(got), np.asarray(want))
+
+
+def sent(fun: Any, mesh: Any, spec: Any, *args: Any) -> int:
+    program = jm.jit(fun, mesh=mesh, in_shardings=(spec, *[P()] * (len(args) - 1)))
+    return sum(t.sent for t in program.lower(*args).explain().totals() if t.kind not in ("distribute", "aggregate"))
+
+
+@pytest.mark.parametrize(("mesh", "parts"), [(LINE, 8), (MESH, 4)], ids=["8", "2x4"])
+@pytest.mark.parametrize("name", ["scan", "map", "a place in each iteration"])
+def test_a_loop_over_a_split_dim_gathers_it_once(name: str, mesh: Any, parts: int) -> None:
+    """Each of eight devices receives the rows that it lacks, whatever the number of iterations."""
+    for n in (8, 256):
+        x = np.ones((n, 32), np.float32)
+        assert sent(READERS[name], mesh, P("x"), x) == 8 * x.nbytes * (parts - 1) // parts
+
+
+@pytest.mark.parametrize(("mesh", "parts"), [(LINE, 8), (MESH, 4)], ids=["8", "2x4"])
+def test_a_value_that_changes_moves_one_row_in_each_iteration(mesh: Any, parts: int) -> None:
+    for n in (128, 512):
+        assert sent(changing, mesh, P("x"), np.ones((n, 32), np.float32)) == n * 8 * 128 * (parts - 1)
+
+
+def test_one_row_of_many_moves_alone() -> None:
+    x = np.ones((256, 32), np.float32)
+    assert sent(lambda x, i: x[i], LINE, P("x"), x, np.int32(-7)) == 8 * 7 * 128
+    assert sent(lambda x, i: lax.dynamic_slice(x, (i, 3), (5, 7)), MESH, P("y"), x, np.int32(123)) == 8 * 5 * 128
+
+
+def test_a_large_value_is_not_gathered_whole() -> None:
+    """Its rows are, one by one: the devices hold two shards each."""
+    x = jax.ShapeDtypeStruct((2**10, 2**15), np.float32)
+    lowered = jm.jit(READERS["map"], mesh=LINE, in_shardings=P("x")).lower(x)
+    kinds = {t.kind: t for t in lowered.explain().totals() if t.kind not in ("distribute", "aggregate")}
+    assert kinds["all_gather"].count == 2**10
+    assert sum(t.sent for t in kinds.values()) <= 8 * 2**27 * 7 // 8 * 9 // 8
+
+
+@pytest.mark.slow(but_one_in=4)
+@pytest.mark.parametrize("name", ["scan", "map", "windows", "a value that changes"])
+def test_gradients_of_rows_at_computed_places(name: str) -> None:
+    fun, x = READERS[name], np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+
+    def loss(f: Any) -> Any:
+        return lambda x: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(x)))
+
+    want = jax.grad(loss(fun))(x)
+    for mesh, spec in ((LINE, P("x")), (MESH, P("y", "x"))):
+        program = jm.jit(fun, mesh=mesh, in_shardings=spec)
+        np.testing.assert_allclose(jax.grad(loss(program))(x), want, rtol=1e-6)
+        np.testing.assert_allclose(jm.jit(jax.grad(loss(fun)), mesh=mesh, in_shardings=spec)(x), want, rtol=1e-6)
