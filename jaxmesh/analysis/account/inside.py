@@ -297,7 +297,7 @@ def _all_reduce(call: _TypedCall) -> list[int]:
     steps = [*parts, gathered, *(-n for n in parts)]
     if kind.dtype != "float32":
         return [*steps, result, -gathered]
-    moved = tiled_bytes(_swapped((devices, *call.shape[1:]), 0, rank - 2), call.width)
+    moved = tiled_bytes(_swapped((devices, *((1,) * (4 - rank) + call.shape)[1:]), 0, -2), call.width)
     return [*steps, gathered, moved, moved, -moved, result, -moved, -gathered, -gathered]
 
 
