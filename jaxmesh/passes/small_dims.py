@@ -165,7 +165,7 @@ class _SmallDims:
         changed = {"dimension": order.index(attributes["dimension"])} if name == "softmax" and order else {}
         if not order or not (changed or name in ELEMENTWISE):
             return None
-        # A number has no dims to move.
+        # Only dims move, and a scalar is the same in any order.
         operands = tuple([self.given(v, op.line, order if self.program.types[v].shape else ()) for v in op.used])
         return self._append(replace(op, operands=operands), name, _ordered(kind.shape, order), changed), order
 
