@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ from jaxmesh.passes.small_dims import LARGE, MUCH
 
 WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
 """Bytes per element; sixteen elements of a block format share a byte, their exponent."""
+_LEAVES = frozenset({"ttnn.aggregate_tensor", "ttnn.from_device", "ttnn.to_layout"})
+"""The ops through which results leave the devices."""
 ARGUMENT, RESULT, TEMPORARY = "argument", "result", "temporary"
 
 
@@ -99,10 +102,12 @@ def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, 
     """
     types, first = program.types, aliases(program.ops, program.types)
     arguments = {port.value for port in program.arguments if port.presharded}
-    results = {first.get(port.value, port.value) for port in program.results} - arguments
+    paths_of_results = _results(program)
+    results = {first.get(value, value) for value in paths_of_results} - arguments
     live = {p.value: _argument_bytes(types[p.value], p.path, stored) for p in program.arguments if p.presharded}
     own, inner, line = _peak(program, live)
-    names = {port.value: port.path for port in (*program.arguments, *program.results)}
+    names = {first.get(v, v): path for v, path in paths_of_results.items()}
+    names |= {port.value: port.path for port in program.arguments}
     names |= {port.value: path for port, path in zip(program.arguments, paths, strict=False)}
     roles = {v: ARGUMENT if v in arguments else RESULT if v in results else TEMPORARY for v in own}
     made = {v: op for op in program.ops for v in op.results}
@@ -149,6 +154,17 @@ def _peak(program: Program, live: dict[Value, int]) -> tuple[dict[Value, int], l
             if total > peak:
                 peak, held, inner, line = total, dict(live), within, where
     return held, inner, line
+
+
+def _results(program: Program) -> dict[Value, str]:
+    """Returns the paths of results, also of the tensors on the devices that only become results of the host."""
+    found = {port.value: port.path for port in program.results}
+    reads = Counter(v for op in program.ops if op.name != "ttnn.deallocate" for v in op.used)
+    for op in reversed(program.ops):
+        path = found.get(op.results[0]) if op.results and op.name in _LEAVES else None
+        if path is not None and reads[op.used[0]] == 1:
+            found.setdefault(op.used[0], path)
+    return found
 
 
 def _buffers(program: Program, op: Op) -> list[HeldTensor]:
