@@ -35,6 +35,6 @@ def axes_of_groups(groups: Sequence[Sequence[int]], sizes: Mapping[str, int]) ->
 def of_no_axes(groups: object, sizes: Mapping[str, int]) -> str:
     """Returns why a collective among groups of devices lacks a text, and the remedy."""
     return (
-        f"among the groups of devices {groups}, which run along no axes of the mesh {dict(sizes)}, and a text has "
+        f"among the groups of devices {groups}, which do not correspond to axes of the mesh {dict(sizes)}; a text has "
         "collectives along whole axes; split an axis of the mesh into two, so that the groups run along one of these"
     )
