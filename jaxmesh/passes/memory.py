@@ -15,7 +15,7 @@ from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.layouts import is_view
 from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
-_RESHAPE = "ttnn.reshape"
+RESHAPE = "ttnn.reshape"
 
 
 def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
@@ -30,7 +30,7 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
         source = None if number is None or number >= len(op.operands) else op.operands[number]
         if source is None:
             continue
-        if op.name == _RESHAPE and not is_view(types[source].shape, types[op.results[0]].shape, types[source].tile):
+        if op.name == RESHAPE and not is_view(types[source].shape, types[op.results[0]].shape, types[source].tile):
             continue
         first.update((v, first.get(source, source)) for v in op.results)
     return first
@@ -76,7 +76,7 @@ def _shared_by_loop(loop: Op) -> Iterator[tuple[Value, Value]]:
 def _shared_operand(op: Op) -> int | None:
     """Returns the number of the operand whose buffer the results of an op may share."""
     definition = definition_of(op.name)
-    return 0 if op.name == _RESHAPE else None if definition is None else definition.in_place
+    return 0 if op.name == RESHAPE else None if definition is None else definition.in_place
 
 
 def reads_overwritten(program: Program) -> bool:

@@ -158,14 +158,15 @@ class _SmallDims:
             return self._permuted(op, first, kind, order)
         if "dim_arg" in attributes and first in self.held:
             return self._reduced(op, *self.held[first])
-        if any(len(self.program.types[v].shape) != len(whole) for v in op.used):
+        if any(len(self.program.types[v].shape) not in (0, len(whole)) for v in op.used):
             return None
         follow = next((self.held[v][1] for v in op.used if v in self.held), ())
         order = order or (follow if follow and is_smaller(kind, follow) else ())
         changed = {"dimension": order.index(attributes["dimension"])} if name == "softmax" and order else {}
         if not order or not (changed or name in ELEMENTWISE):
             return None
-        operands = tuple([self.given(v, op.line, order) for v in op.used])
+        # Only dims move, and a scalar is the same in any order.
+        operands = tuple([self.given(v, op.line, order if self.program.types[v].shape else ()) for v in op.used])
         return self._append(replace(op, operands=operands), name, _ordered(kind.shape, order), changed), order
 
     def _reshaped(self, value: Value, op: Op, shape: Shape) -> Value:

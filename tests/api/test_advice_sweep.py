@@ -39,7 +39,6 @@ ELSEWHERE = {
     "stages/host_transfers.py": "of several processes: tests/system/test_processes.py",
     "stages/stages.py": "of several processes: tests/system/test_processes.py",
     "stages/upstream.py": "of texts that the compiler made: tests/api/test_repair_command.py",
-    "frontends/stablehlo/collectives.py": "of texts with groups of devices: tests/regressions/test_shardy_texts.py",
     "passes/ttir_to_ttnn/driver.py": "of an op without a row, which a developer adds",
     "is no mesh axis name": "of dims beside mesh axes in one reduction, which the tested versions of JAX refuse",
     "which is not an array; pass arrays": "of types of other packages (hijax), which are no arrays",

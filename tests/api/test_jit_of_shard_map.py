@@ -616,6 +616,52 @@ def test_groups_without_checks() -> None:
         jm.jit(f, mesh=MESH).trace(X).as_text()
 
 
+@pytest.mark.parametrize(("names", "groups", "axis"), [
+    ("x", [[0, 1, 2, 3]], "x"),
+    (("y", "x"), [[0, 1, 2, 3], [4, 5, 6, 7]], "x"),
+    (("y", "x"), [[0, 4], [1, 5], [2, 6], [3, 7]], "y"),
+    (("y", "x"), [[0, 4, 1, 5, 2, 6, 3, 7]], ("x", "y")),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["psum", "all_gather"])
+def test_groups_along_axes_are_those_axes(kind: str, names: Any, groups: Any, axis: Any) -> None:
+    more: Any = {"tiled": True} if kind == "all_gather" else {}
+    f, plain = (
+        mapped(lambda v, n=n, g=g: getattr(lax, kind)(v, n, axis_index_groups=g, **more), BOTH, BOTH, check_vma=False)
+        for n, g in ((names, groups), (axis, None))
+    )
+    same(jm.jit(f, mesh=MESH)(X), jax.jit(f)(X))
+    assert jm.jit(f, mesh=MESH).trace(X).as_text() == jm.jit(plain, mesh=MESH).trace(X).as_text()
+
+
+@pytest.mark.parametrize("shardings", [{}, {"in_shardings": BOTH, "out_shardings": BOTH}], ids=["none", "given"])
+def test_groups_of_a_part_of_an_axis_need_an_axis(shardings: Any) -> None:
+    f = mapped(lambda v: lax.psum(v, "x", axis_index_groups=[[0, 1], [2, 3]]), BOTH, BOTH, check_vma=False)
+    traced = jm.jit(lambda x: f(x), mesh=MESH, **shardings)
+    same(traced(X), jax.jit(f)(X))
+    with pytest.raises(
+        jm.InexpressibleError, match=r"do not correspond to axes of the mesh \{.*'x': 4\}.*; split an axis of"
+    ):
+        traced.lower(X).as_text()
+    # As the message says: x of 4 devices as two axes of 2.
+    mesh = jm.make_mesh((2, 2, 2), ("y", "a", "b"))
+    spec = P("y", ("a", "b"))
+    split = jax.shard_map(lambda v: lax.psum(v, "b"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    if shardings:
+        shardings = dict.fromkeys(shardings, spec)
+    program = jm.jit(lambda x: split(x), mesh=mesh, **shardings)
+    np.testing.assert_array_equal(program(X), jax.jit(f)(X))
+    assert '"ttir.all_reduce"' in program.trace(X).as_text()
+
+
+@pytest.mark.skipif(not hasattr(lax, "pbroadcast"), reason="JAX has it from 0.10 on")
+def test_a_broadcast_that_jax_does_not_lower() -> None:
+    f = mapped(lambda v: lax.pbroadcast(v, "x", 1), BOTH, BOTH, check_vma=False)
+    lowered = jm.jit(lambda x: f(x), mesh=MESH, in_shardings=BOTH, out_shardings=BOTH).lower(X)
+    with pytest.raises(jm.InexpressibleError, match=r"pbroadcast of .* neither runs nor .*; for the text, leave the"):
+        lowered.as_text()
+    assert '"ttir.collective_broadcast"' in jm.jit(lambda x: f(x), mesh=MESH).trace(X).as_text()
+
+
 triple = mapped(lambda v: 3 * v, BOTH, BOTH)
 third = mapped(lambda v: v / 3, BOTH, BOTH)
 

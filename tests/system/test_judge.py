@@ -187,6 +187,46 @@ def test_the_memory_is_that_of_the_tensors() -> None:
     assert dram.device_bytes == dram.banks * dram.bank_bytes > 12 * 10**9
 
 
+def rolled(x: Any) -> Any:
+    return jax.lax.cummax(jnp.roll(x, 5, 1), 1)
+
+
+def summed(x: Any) -> Any:
+    return jax.lax.psum(jax.lax.all_gather(x[:1000, :2040], "x", axis=0, tiled=True), "x")
+
+
+STEPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    # Functions whose operations take several steps inside, and the shapes of floats and of indices that they take.
+    "sums so far in a branch": (lambda x: jax.lax.cond(x[0, 0] > 0, lambda y: jnp.cumsum(y, 1), jnp.sin, x), ()),
+    "rows that are taken": (lambda x, i: x[i], ((512,),)),
+    "rows that are added to": (lambda x, i: x.at[i].add(x[:512]), ((512,),)),
+    "sorted rows": (lambda x: jnp.sort(x, 0), ()),
+    "the largest of each column": (lambda x: jax.lax.top_k(x.T, 40), ()),
+    "a product": (lambda x: x.prod(0), ()),
+    "the sum of an outer dim": (lambda x: x.reshape(8, 128, 2048).sum(0), ()),
+    "rolled": (rolled, ()),
+    "a slice within tiles": (lambda x: jnp.exp(x[5:900, 3:2000]), ()),
+    "an update": (lambda x: jax.lax.dynamic_update_slice(x, x[:64] * 2, (jnp.argmax(x[0]), 0)), ()),
+    "sums of unaligned shards": (jax.shard_map(
+        summed, mesh=AbstractMesh((1, 8), ("y", "x")), in_specs=P("x"), out_specs=P(), check_vma=False), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_estimate_counts_what_operations_take_inside(name: str) -> None:
+    function, indices = STEPS[name]
+    rows = 8192 if name == "sums of unaligned shards" else 1024
+    args = [jax.ShapeDtypeStruct((rows, 2048), jnp.float32), *(jax.ShapeDtypeStruct(s, jnp.int32) for s in indices)]
+    program = jm.jit(function, mesh=AbstractMesh((1, 8), ("y", "x"))).lower(*args)
+    verdict = program.judge(cluster="t3000")
+    assert verdict, str(verdict)
+    dram = verdict.memory("DRAM")
+    assert dram is not None
+    assert verdict.held is not None
+    assert verdict.held.peak == program.estimate("t3000").memory.peak
+    assert verdict.held.peak == pytest.approx(dram.device_peak, rel=0.05)
+
+
 def test_a_model_of_any_size_needs_no_memory_here() -> None:
     """Eight devices hold 256 GiB of weights: they do not fit, and ttnn refuses the input that does not any more."""
     mesh = jm.make_mesh((2, 4))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jaxmesh.analysis.account.inside import bytes_inside
 from jaxmesh.analysis.account.sends import is_endless
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value, bodies
-from jaxmesh.dialects.ttnn.layouts import padded_shape, stored_type
+from jaxmesh.dialects.ttnn.layouts import is_view, padded_shape, stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
-from jaxmesh.passes.memory import aliases
+from jaxmesh.passes.memory import RESHAPE, aliases
 from jaxmesh.passes.small_dims import LARGE, MUCH
 
 WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
 """Bytes per element; sixteen elements of a block format share a byte, their exponent."""
+_LEAVES = frozenset({"ttnn.aggregate_tensor", "ttnn.from_device", "ttnn.to_layout"})
+"""The ops through which results leave the devices."""
 ARGUMENT, RESULT, TEMPORARY = "argument", "result", "temporary"
 
 
@@ -64,6 +68,7 @@ class PeakMemory:
       temporaries: of all other tensors at the peak.
       line: the source line of the peak.
       tensors: the tensors at the peak, the largest first.
+      uncounted: what ttnn takes besides, in words; empty if nothing is known.
     """
 
     arguments: int = 0
@@ -71,6 +76,7 @@ class PeakMemory:
     temporaries: int = 0
     line: str = ""
     tensors: Sequence[HeldTensor] = field(default_factory=list[HeldTensor])
+    uncounted: str = ""
 
     @property
     def peak(self) -> int:
@@ -87,7 +93,7 @@ class PeakMemory:
 
 
 def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, str] = NO_ATTRIBUTES) -> PeakMemory:
-    """Returns the memory of a flat TTNN program, buffers inside of ops left out.
+    """Returns the memory of a flat TTNN program, with the buffers inside of ops (`account.inside`).
 
     Args:
       program: the program; arguments on the devices are there before it starts.
@@ -96,17 +102,33 @@ def memory_of(program: Program, paths: Sequence[str] = (), stored: Mapping[str, 
     """
     types, first = program.types, aliases(program.ops, program.types)
     arguments = {port.value for port in program.arguments if port.presharded}
-    results = {first.get(port.value, port.value) for port in program.results} - arguments
+    paths_of_results = _results(program)
+    results = {first.get(value, value) for value in paths_of_results} - arguments
     live = {p.value: _argument_bytes(types[p.value], p.path, stored) for p in program.arguments if p.presharded}
     own, inner, line = _peak(program, live)
-    names = {port.value: port.path for port in (*program.arguments, *program.results)}
+    names = {first.get(v, v): path for v, path in paths_of_results.items()}
+    names |= {port.value: port.path for port in program.arguments}
     names |= {port.value: path for port, path in zip(program.arguments, paths, strict=False)}
     roles = {v: ARGUMENT if v in arguments else RESULT if v in results else TEMPORARY for v in own}
     made = {v: op for op in program.ops for v in op.results}
     tensors = [_tensor(program, v, n, roles[v], made, names) for v, n in own.items()]
     tensors = sorted([*tensors, *inner], key=lambda tensor: -tensor.bytes)
     sums = {role: sum(t.bytes for t in tensors if t.role == role) for role in (ARGUMENT, RESULT, TEMPORARY)}
-    return PeakMemory(sums[ARGUMENT], sums[RESULT], sums[TEMPORARY], line, tensors)
+    return PeakMemory(sums[ARGUMENT], sums[RESULT], sums[TEMPORARY], line, tensors, _uncounted(program))
+
+
+def _uncounted(program: Program) -> str:
+    """Returns the buffers that ttnn keeps and that no rule counts: a table for each kind of reshape."""
+    kinds = {
+        (before.shape, after.shape, before.dtype)
+        for types, op in ((p.types, op) for p in program.programs() for op in p.ops if op.name == RESHAPE)
+        for before, after in [(types[op.used[0]], types[op.results[0]])]
+        if before.tile and not before.host and not is_view(before.shape, after.shape, True)
+    }
+    if not kinds:
+        return ""
+    count = "1 reshape" if len(kinds) == 1 else f"{len(kinds)} reshapes"
+    return f"not counted with the tensors: the tables that ttnn keeps of {count}, up to 2.3 KiB a tile of a result"
 
 
 def _peak(program: Program, live: dict[Value, int]) -> tuple[dict[Value, int], list[HeldTensor], str]:
@@ -127,11 +149,29 @@ def _peak(program: Program, live: dict[Value, int]) -> tuple[dict[Value, int], l
             if root not in live and root == value and types[value].kind == "tensor" and not types[value].host:
                 live[value] = bytes_on_device(types[value])
                 now += live[value]
-        for within, where in [_inside(body) for body in bodies(op)] or [(list[HeldTensor](), op.line)]:
+        for within, where in [_inside(body) for body in bodies(op)] or [(_buffers(program, op), op.line)]:
             total = now + sum(t.bytes for t in within)
             if total > peak:
                 peak, held, inner, line = total, dict(live), within, where
     return held, inner, line
+
+
+def _results(program: Program) -> dict[Value, str]:
+    """Returns the paths of results, also of the tensors on the devices that only become results of the host."""
+    found = {port.value: port.path for port in program.results}
+    reads = Counter(v for op in program.ops if op.name != "ttnn.deallocate" for v in op.used)
+    for op in reversed(program.ops):
+        path = found.get(op.results[0]) if op.results and op.name in _LEAVES else None
+        if path is not None and reads[op.used[0]] == 1:
+            found.setdefault(op.used[0], path)
+    return found
+
+
+def _buffers(program: Program, op: Op) -> list[HeldTensor]:
+    """Returns the buffers of the steps of an op, as one tensor of bytes."""
+    size = bytes_inside(program, op)
+    name = f"inside of {op.name.removeprefix('ttnn.')}"
+    return [HeldTensor(name, TEMPORARY, (size,), "uint8", size, None, op.line)] if size else []
 
 
 def _inside(body: Program) -> tuple[list[HeldTensor], str]:

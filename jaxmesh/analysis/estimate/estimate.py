@@ -143,6 +143,7 @@ class Estimate(Picture):
             *([f"sent by each device: {sent}"] if sent else []),
             f"memory of each device: {self.memory}" + ("" if fits else f"; {binary_bytes(self.missing)} are missing"),
             *(f"largest: {tensor}" for tensor in self.largest(0 if fits else 3)),
+            *filter(None, [self.memory.uncounted]),
             *([f"not in the time: {amount(host)}B between host and device"] if host else []),
             *([] if all(op.exact for op in self.ops) else [ENDLESS]),
             f"not in the time: the dispatch of {sum(op.count for op in self.ops):,} operations; "

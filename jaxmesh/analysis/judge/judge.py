@@ -121,7 +121,9 @@ def judge_program(program: Program, held: PeakMemory | None = None, **options: A
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as folder:
         for name, text in python_files(program, [False] * len(program.results)).items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        return dataclasses.replace(judge_folder(folder, shapes=True, **options), held=held)
+        verdict = judge_folder(folder, shapes=True, **options)
+        uncounted = () if held is None or not held.uncounted else (held.uncounted,)
+        return dataclasses.replace(verdict, held=held, remarks=verdict.remarks + uncounted)
 
 
 def _replaced_types(text: str) -> tuple[str, ...]:

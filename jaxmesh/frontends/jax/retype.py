@@ -25,6 +25,7 @@ from jaxmesh.jaxprs.evaluate import at_source_of, bind, expand, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import splice
 from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.sharding.groups import axes_of_groups, of_no_axes
 
 Rule = Callable[[Eqn, list[jax.Array]], list[jax.Array]]
 _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
@@ -112,7 +113,7 @@ class Retyper:
         if eqn.primitive is _STRETCH:
             return self._stretch(eqn, operands)
         with at_source_of(eqn), _translate_errors(eqn):
-            rule = self._rules.get(eqn.primitive.name)
+            rule, eqn = self._rules.get(eqn.primitive.name), _along_axes(eqn)
             return self._equation(eqn, operands) if rule is None else rule(eqn, operands)
 
     @staticmethod
@@ -231,6 +232,12 @@ def _translate_errors(eqn: Eqn) -> Generator[None]:
     except NotImplementedError as error:
         if isinstance(error, JaxmeshError):
             raise
+        groups = eqn.params.get("axis_index_groups")
+        if groups is not None:
+            raise InexpressibleError(
+                f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) runs as JAX runs it, but lacks a text: it "
+                f"is {of_no_axes(groups, _numbered(eqn))}."
+            ) from error
         reason = f" ({error})" if str(error) else ""
         raise InexpressibleError(
             f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN "
@@ -266,6 +273,23 @@ def _collective_axes(eqn: Eqn) -> Axes:
     row: Sequence[Any] = (names,) if isinstance(names, str) else names
     mesh = jax.sharding.get_abstract_mesh()
     return frozenset(a for a in row if isinstance(a, str) and a in mesh.axis_names)
+
+
+def _numbered(eqn: Eqn) -> dict[str, int]:
+    """Returns the mesh axes that the groups of a collective number devices over, with their sizes."""
+    names: Any = eqn.params.get("axis_name", eqn.params.get("axes", ()))
+    sizes = jax.sharding.get_abstract_mesh().shape
+    return {a: sizes[a] for a in ((names,) if isinstance(names, str) else names) if a in sizes}
+
+
+def _along_axes(eqn: Eqn) -> Eqn:
+    """Returns a collective among groups of devices along axes as one over these axes; any other equation unchanged."""
+    groups = eqn.params.get("axis_index_groups")
+    axes = None if groups is None else axes_of_groups(groups, _numbered(eqn))
+    if not axes:
+        return eqn
+    changed = {"axes" if "axes" in eqn.params else "axis_name": axes, "axis_index_groups": None}
+    return eqn.replace(params={**eqn.params, **changed})
 
 
 def _sum(x: jax.Array, axis: tuple[int, ...]) -> jax.Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 
 import jax
@@ -21,6 +19,7 @@ from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import WRITTEN, Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.sharding.groups import axes_of_groups, of_no_axes
 
 _SUM = 0
 """The number of the sum among Shardy's reductions."""
@@ -123,18 +122,10 @@ def _axes(program: ImportContext, op: ir.Operation) -> tuple[str, ...]:
     if "replica_group_mesh_axes" in text or "mesh_axes" in text:
         return tuple(a for a in axis_names(text) if a in program.sizes)
     device_groups = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
-    ids = np.arange(math.prod(program.sizes.values())).reshape(tuple(program.sizes.values()))
-    names = list(program.sizes)
-    for axes in itertools.chain(*(itertools.permutations(names, n) for n in range(len(names) + 1))):
-        positions = [names.index(a) for a in axes]
-        rest = [i for i in range(len(names)) if i not in positions]
-        groups = np.transpose(ids, (*rest, *positions)).reshape(-1, math.prod(program.sizes[a] for a in axes))
-        if groups.tolist() == device_groups:
-            return axes
-    raise UnsupportedError(
-        f"a collective among the devices {device_groups}, which do not correspond to axes of the mesh "
-        f"{dict(program.sizes)}; pass mesh= the mesh that the program was written for."
-    )
+    axes = axes_of_groups(device_groups, program.sizes)
+    if axes is None:
+        raise UnsupportedError(f"a collective {of_no_axes(device_groups, program.sizes)}.")
+    return axes
 
 
 def _operands(program: ImportContext, op: ir.Operation) -> list[jax.Array]:

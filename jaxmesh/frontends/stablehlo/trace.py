@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -150,6 +151,9 @@ def _typed_split(aval: Aval) -> bool:
     return sharding is not None and not sharding.mesh.empty and is_split(sharding)
 
 
+_NO_LOWERING = re.compile(r"rule for primitive '(\w+)' not found for platform (\w+)")
+
+
 def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProgram:
     """Partitions a program that JAX traced, a closed jaxpr of full values.
 
@@ -167,6 +171,13 @@ def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProg
     try:
         module = lower_to_stablehlo(keep_equations(plain, kept), *ends)
     except (ValueError, NotImplementedError, AssertionError) as error:
+        unknown = _NO_LOWERING.search(str(error))
+        if unknown:
+            raise InexpressibleError(
+                f"{unknown[1]} of a program with shardings neither runs nor has a text: JAX does not lower it for the "
+                f"{unknown[2]} ({str(error)[:200]}); for the text, leave the shardings out of jit, and let "
+                "jax.shard_map split the arguments"
+            ) from error
         raise InexpressibleError(
             f"the program runs as JAX runs it, but has no TTIR or TTNN text: JAX lowers it for real devices alone "
             f"({str(error)[:200]})"

@@ -103,7 +103,7 @@ def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: DType) -> Value:
 
 
 def _multiply(b: Builder, x: Side, y: Side, shape: Shape, dtype: DType) -> Value:
-    x, y = _pair(x, y)
+    x, y = _pair(b, x, y)
     x, order = _small_rows_first(b, x, y, Type(shape, dtype))
     made = _turned(b, x, y, tuple([shape[d] for d in order]), dtype)
     return b.permute(made, [order.index(d) for d in range(len(shape))])
@@ -160,8 +160,11 @@ def _in_order(side: Side, free_first: bool) -> bool:
     return order == tuple(range(len(order)))
 
 
-def _pair(x: Side, y: Side) -> tuple[Side, Side]:
-    """Orders the contracted dims so that the fewest operands need a permutation."""
+def _pair(b: Builder, x: Side, y: Side) -> tuple[Side, Side]:
+    """Orders the contracted dims so that the fewest operands need a permutation.
+
+    The smallest is the first where a tile would pad an operand much, as in gradients of grouped heads.
+    """
     if len(x.contract) == 1:
         return x, y
     options: list[tuple[Side, Side]] = []
@@ -169,6 +172,13 @@ def _pair(x: Side, y: Side) -> tuple[Side, Side]:
         pairs = sorted(zip(x.contract, y.contract, strict=True), key=lambda pair: pair[place])
         left, right = zip(*pairs, strict=True)
         options.append((replace(x, contract=left), replace(y, contract=right)))
+    sizes = _sizes(b, x, x.contract)
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    small = [replace(s, contract=tuple([s.contract[i] for i in order])) for s in (x, y)]
+    for first, moved in ((s, m) for pair in options for s, m in zip(pair, small, strict=True)):
+        dims, other = ((*s.batch, *s.contract, *s.free) for s in (first, moved))
+        if is_smaller(Type(tuple(_sizes(b, first, dims)), b.dtype(x.value)), tuple(map(dims.index, other))):
+            return small[0], small[1]
     return min(options, key=lambda pair: sum(not (_in_order(s, True) or _in_order(s, False)) for s in pair))
 
 

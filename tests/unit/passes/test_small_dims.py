@@ -129,3 +129,45 @@ def test_numbers_stay_in_drawn_programs(seed: int, monkeypatch: pytest.MonkeyPat
     got = jm.from_mlir(text, MESH).lower().compile()(x)
     for a, b in zip(got, jax.tree.leaves(jax.jit(function)(x)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_the_gradient_of_grouped_heads_takes_no_more_than_by_hand(dtype: Any, causal: bool) -> None:
+    def by_hand(q: Any, k: Any, v: Any) -> Any:
+        q = q.reshape(2, 256, 4, 4, 64)
+        scores = jnp.einsum("btkgd,bskd->bkgts", q, k) / 8
+        if causal:
+            scores = jnp.where(jnp.tril(jnp.ones((256, 256), bool)), scores, -1e30)
+        parts = jax.nn.softmax(scores.astype(jnp.float32), -1).astype(dtype)
+        return jnp.einsum("bkgts,bskd->btkgd", parts, v)
+
+    def of_jax(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+
+    def peak(attend: Any) -> int:
+        gradient = jax.grad(lambda *x: (attend(*x).astype(jnp.float32) ** 2).sum(), (0, 1, 2))
+        args = [jax.ShapeDtypeStruct((2, 256, n, 64), dtype) for n in (16, 4, 4)]
+        return jm.jit(gradient, mesh=MESH).lower(*args).estimate("t3000").memory.peak
+
+    assert peak(of_jax) <= 1.2 * peak(by_hand)
+
+
+@pytest.mark.parametrize(
+    "dims", [((1, 2), (2, 1)), ((2, 1), (0, 2)), ((0, 1), (1, 0)), ((1, 2, 3), (0, 1, 3))], ids=str
+)
+def test_numbers_stay_where_several_dims_are_contracted(dims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_dims, "LARGE", 0)
+    rng, (first, second) = np.random.default_rng(len(dims[0])), dims
+    x = rng.normal(size=(6, 40, 3, 2)).astype(np.float32)
+    shape = [5, 6, 7, 8]
+    for a, b in zip(first, second, strict=True):
+        shape[b] = x.shape[a]
+    y = rng.normal(size=shape).astype(np.float32)
+
+    def function(x: Any, y: Any) -> Any:
+        return jax.lax.dot_general(x, y, (dims, ((), ()))) * 2
+
+    text = jm.jit(function, mesh=MESH, in_shardings=P()).lower(x, y).as_text()
+    found = jm.from_mlir(text, MESH).lower().compile()(x, y)
+    np.testing.assert_allclose(found, jax.jit(function)(x, y), rtol=1e-4, atol=1e-4)

@@ -114,6 +114,20 @@ def test_a_wrong_choice_is_named() -> None:
     assert not lowered(P()).estimate("t3000", resident=False).memory.arguments
 
 
+@pytest.mark.parametrize("shardings", [{}, {"in_shardings": P("y"), "out_shardings": P("y")}], ids=["none", "given"])
+def test_what_becomes_a_result_is_a_result(shardings: Any) -> None:
+    def function(x: Any) -> Any:
+        return {"waves": jnp.sin(jnp.exp(x))}
+
+    memory = (
+        jm.jit(function, mesh=MESH, **shardings).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).estimate("t3000")
+    )
+    rows = 32 if shardings else 64
+    found = {t.name: t.role for t in memory.largest()}
+    assert found == {"x": "argument", "exp": "temporary", "['waves']": "result"}
+    assert memory.memory.results == memory.memory.temporaries == rows * 64 * 4
+
+
 @pytest.mark.parametrize("way", ["by hand", "shard_map", "text", "plain"])
 def test_weights_are_held_however_they_come_to_the_devices(way: str) -> None:
     def by_hand(x: Any, w: Any) -> Any:
