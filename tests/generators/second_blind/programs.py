@@ -6,6 +6,7 @@ from tests.generators.second_blind import (
     eighth_set,
     fifth_set,
     fourth_set,
+    ninth_set,
     seventh_set,
     signals,
     sixth_set,
@@ -16,12 +17,12 @@ from tests.generators.second_blind import (
 )
 from tests.generators.second_blind.made import ALL
 
-THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH = (
+THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = (
     [name for name, made in ALL.items() if made.__module__ == own.__name__]
-    for own in (third_set, fourth_set, fifth_set, sixth_set, seventh_set, eighth_set)
+    for own in (third_set, fourth_set, fifth_set, sixth_set, seventh_set, eighth_set, ninth_set)
 )
-"""The programs of each set from the third to the eighth."""
-SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH, *EIGHTH}]
+"""The programs of each set from the third to the ninth."""
+SECOND = [name for name in ALL if name not in {*THIRD, *FOURTH, *FIFTH, *SIXTH, *SEVENTH, *EIGHTH, *NINTH}]
 """The programs of the second set."""
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "EIGHTH",
     "FIFTH",
     "FOURTH",
+    "NINTH",
     "SECOND",
     "SEVENTH",
     "SIXTH",
@@ -38,6 +40,7 @@ __all__ = [
     "eighth_set",
     "fifth_set",
     "fourth_set",
+    "ninth_set",
     "seventh_set",
     "signals",
     "sixth_set",
