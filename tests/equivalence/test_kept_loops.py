@@ -291,15 +291,6 @@ def test_a_loop_of_unknown_length_says_why_it_stays_none() -> None:
         lowered.as_text()
 
 
-def test_cpp_names_what_it_lacks() -> None:
-    lowered = jm.jit(until, mesh=jm.make_mesh((2, 4)), in_shardings=P()).lower(X, W)
-    with pytest.raises(
-        jm.UnsupportedError,
-        match=r"C\+\+ lacks loops under a condition .*test_kept_loops.py:\d+.*unroll_limit unrolls it",
-    ):
-        lowered.as_text("cpp")
-
-
 @pytest.mark.slow(but_one_in=5)
 @pytest.mark.parametrize("name", [name for name in LOOPS if name != "in a loop"])
 def test_python_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,14 +308,17 @@ def test_python_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-@pytest.mark.parametrize("name", ["carried", "stacked", "counted", "collective", "branches"])
+@pytest.mark.parametrize(
+    "name", ["carried", "stacked", "counted", "until", "to a number of data", "collective", "branches"]
+)
 def test_cpp_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "STEPS", 48)
     mesh = jm.make_mesh((1, 2))
     lowered = jm.jit(lambda x, w: LOOPS[name][0](x, w), mesh=mesh, in_shardings=SPLIT["rows"]).lower(X, W)
     folder = tmp_path / "loop"
     lowered.export(folder, X, W, languages=("cpp",), unroll_limit=30)
-    assert (folder / "main.cpp").read_text().count("  for (int32_t i = 0; i < ") == 1
+    heads = "  for (int32_t i = 0; i < ", "  while (ttnn::is_true("
+    assert sum(map((folder / "main.cpp").read_text().count, heads)) == 1
     command = ["g++", "-std=c++20", f"-I{include_dir()}", "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     done = subprocess.run(["./main", "--check"], cwd=folder, check=False, capture_output=True, text=True)

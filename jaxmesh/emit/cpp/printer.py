@@ -20,7 +20,6 @@ from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS, function_name, remark
 from jaxmesh.emit.languages import CONSTANT_LIMIT, StoredConstants, device_of, tensors_of, without_call
 from jaxmesh.emit.names import inputs_function
-from jaxmesh.errors import UnsupportedError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
 _DISTRIBUTED = "::ttnn::distributed"
@@ -191,24 +190,25 @@ class _CppWriter:
         return f"::std::vector<{element_type}>(::std::begin({name}), ::std::end({name}))"
 
     def loop(self, op: Op) -> None:
-        """Writes a loop of a number of iterations: a vector of the states, which the function of its body replaces."""
-        body: Program = op.attributes["body"]
-        if "trips" not in op.attributes:
-            raise UnsupportedError(
-                f"C++ lacks loops under a condition ({op.line}), which MLIR and Python have. Give the condition a "
-                "static limit: (i < 8) & condition; if it has one, a larger unroll_limit unrolls it."
-            )
-        name, constants = f"{self.name}_body_{len(self.bodies)}", StoredConstants(body, sys.maxsize)
-        self.bodies.append(_CppWriter(body, constants, sources=self.sources).function(name))
-        names = [self.names[v] for v in op.used]
+        """Writes a loop: a vector of the states, which the function of its body replaces a number of times, or while
+        the function of its condition yields a truth value."""
+        attributes, names = op.attributes, [self.names[v] for v in op.used]
+        called = {kind: self.inner(kind, attributes[kind]) for kind in ("body", "condition") if kind in attributes}
         count = len(op.results)
         states = self.variable(TENSORS, f"util_create_vec({', '.join(names[:count])})")
-        given = ", ".join([*(f"{states}[{i}]" for i in range(count)), *names[count:]])
-        trips = op.attributes["trips"]
-        self.lines.append(f"  for (int32_t i = 0; i < {trips}; ++i) {{")
-        self.lines += [f"    {states} = {name}(util_create_vec({given}));", "  }"]
+        given = f"util_create_vec({', '.join([*(f'{states}[{i}]' for i in range(count)), *names[count:]])})"
+        trips = attributes.get("trips")
+        until = f"while (ttnn::is_true({called.get('condition')}({given})[0]))"
+        head = until if trips is None else f"for (int32_t i = 0; i < {trips}; ++i)"
+        self.lines += [f"  {head} {{", f"    {states} = {called['body']}({given});", "  }"]
         for i, result in enumerate(op.results):
             self.names[result] = self.variable(TENSOR, f"{states}[{i}]")
+
+    def inner(self, kind: str, program: Program) -> str:
+        """Writes a function that a loop calls; returns its name."""
+        name, constants = f"{self.name}_{kind}_{len(self.bodies)}", StoredConstants(program, sys.maxsize)
+        self.bodies.append(_CppWriter(program, constants, sources=self.sources).function(name))
+        return name
 
     # --- the mesh, transfers, layouts, memory ---
 

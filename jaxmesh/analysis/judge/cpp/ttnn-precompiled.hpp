@@ -24,7 +24,8 @@ template <class... T>
 std::vector<ttnn::Tensor> util_create_vec(T&&...);
 ttnn::Tensor util_get_optional_value(const std::optional<ttnn::Tensor>&);
 
-// What jaxmesh's own header adds: constants, whose values upstream's EmitC loses, and the files of an exported folder.
+// What jaxmesh's own header adds: constants, whose values upstream's EmitC loses, the truth value that ends a
+// loop, and the files of an exported folder.
 namespace ttnn {
 using OptionalDevice = std::optional<std::reference_wrapper<distributed::MeshDevice>>;
 template <class T>
@@ -33,6 +34,7 @@ template <class T>
 std::vector<T> load_elements(const std::string&, const Shape&, DataType);
 Tensor load_tensor(const std::string&, const Shape&, Layout, DataType, OptionalDevice, const MemoryConfig&);
 void make_inputs(const std::string&);
+bool is_true(const Tensor&);
 template <class... A>
 int run_and_check(int, char**, A&&...) { return 0; }
 template <class... A>

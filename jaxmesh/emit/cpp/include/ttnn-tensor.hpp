@@ -120,6 +120,16 @@ class Tensor {
   Dims shape_;
 };
 
+// The truth value of a tensor of one element, which is the same on all devices.
+inline bool is_true(const Tensor& tensor) {
+  const auto& shards = tensor.shards();
+  const auto held = std::find_if(shards.begin(), shards.end(), [](const auto& shard) { return shard.has_value(); });
+  require(held != shards.end() && (*held)->size() == 1, "a condition is a tensor of one element");
+  bool found = false;
+  by_kind((*held)->dtype, [&](auto zero) { found = *(*held)->template data<decltype(zero)>() != zero; });
+  return found;
+}
+
 // --- ops on every device ---------------------------------------------------------------------------------------------
 
 using Arrays = std::vector<Array>;
