@@ -107,7 +107,7 @@ class Unread:
     def result(self) -> Track | Culprit | None:
         """Returns the stage with values that put every result right, or the operation that is wrong with any of them.
 
-        None if neither is proven. What nothing reads is left out.
+        None if neither is proven. Operations that nothing reads are left out.
         """
         track, ops = self.track, self.track.stage.text.program.ops
         results = {o.value for o in track.outputs}
@@ -125,7 +125,7 @@ class Unread:
             errors = self.prover.errors(right)
             if errors is not None and all(e <= o.limit for e, o in zip(errors, track.outputs, strict=True)):
                 followed = self._with(right, chosen)
-                # What is wrong before it, and read by it alone, no result shows.
+                # No result shows an error that these operations alone read.
                 is_held = all(all(map(self._holds(followed), self._read(p))) for p in chosen)
                 return followed if followed.is_right and is_held else None
         if track.is_right:
@@ -149,9 +149,9 @@ class Unread:
         return followed
 
     def _holds(self, track: Track, expected: int | None = None) -> Callable[[Value | None], bool]:
-        """Returns a test that devices hold a value of the program; of an expected value, one that it is computed from.
+        """Returns a test that devices hold a value of the program; with an expected value, an operand of that value.
 
-        What the text hands over from another function is not looked at without an expected value.
+        Without an expected value, values that the text hands over from another function pass.
         """
         reads = self.prover.proposals.unmoved
         wanted = None if expected is None else {track.pool.same[n] for n in reads(expected)}
@@ -203,7 +203,7 @@ class Unread:
         return bool(readers) and all(readers)
 
     def _read(self, proposal: Proposal) -> list[Value | None]:
-        """Returns the tensors that an operation that is not read reads in the text; None for one that is not found."""
+        """Returns the tensors that an unread operation reads in the text; None for a tensor that is not found."""
         text = self.track.stage.text
         at = text.lines[proposal.number]
         op = _OP.match(self.rows[at - 1])
