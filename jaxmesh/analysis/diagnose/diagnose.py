@@ -34,10 +34,10 @@ from jaxmesh.analysis.diagnose.matching import Globals
 from jaxmesh.analysis.diagnose.reference import Reference, bounded, declare, run_draws, run_program, types_of
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.rounding import error_of
-from jaxmesh.analysis.diagnose.stage import place_arguments, read_after_free, read_stage
+from jaxmesh.analysis.diagnose.stage import read_after_free
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, only, texts_of, x64_for
 from jaxmesh.analysis.diagnose.tracking import Track, track
-from jaxmesh.analysis.diagnose.unread import MOST, is_right_with, without_operation
+from jaxmesh.analysis.diagnose.unread import Unread, follow
 from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
@@ -204,7 +204,7 @@ def _diagnose(texts: StageTexts, reference: Reference) -> tuple[Diagnosis, list[
         runs: dict[str, Track | str] = {}
         found: Diagnosis | None = None
         for name, text in texts.stages.items():
-            run = runs[name] = _follow(name, text, reference, pool)
+            run = runs[name] = follow(name, text, reference, pool)
             found = _judge(texts, name, run, runs) if isinstance(run, Track) else None
             if found is not None:
                 break
@@ -216,9 +216,13 @@ def _diagnose(texts: StageTexts, reference: Reference) -> tuple[Diagnosis, list[
 
 def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str]) -> Diagnosis | None:
     """Returns the diagnosis of a stage with an error; None for a right stage."""
-    if not run.is_right and run.unread and not is_right_with(run, [line for line, _ in run.unread]):
-        runs[name] = f"not comparable without {_listed(run.unread)}, which is not read"
-        return None
+    if run.unread:
+        taken = Unread(run, texts.stages[name], functools.partial(_rounded, texts, run)).result()
+        runs[name] = taken.track if isinstance(taken, Culprit) else taken or _missing(run)
+        if isinstance(taken, Culprit):
+            return wrong_diagnosis(taken.track, taken, {n: _summary(r) for n, r in runs.items()}, lambda: taken)
+        if taken is not run:
+            return None if taken is None else _freed(taken, runs)
     if not run.is_right and _computes_from_rounded(texts, name, run):
         run.outputs = [replace(o, limit=max(o.limit, o.error)) for o in run.outputs]
     run.outputs = limited(run, functools.partial(_rounded, texts, run))
@@ -250,9 +254,16 @@ def _judge(texts: StageTexts, name: str, run: Track, runs: dict[str, Track | str
         run.decided = run.decided or culprit
         rows = zip(run.outputs, fixed, strict=True)
         run.outputs = [replace(o, limit=max(o.limit, o.error)) if f else o for o, f in rows]
-    if (use := read_after_free(run.stage)) is not None:
-        return freed_diagnosis(run.stage, use, {n: _summary(r) for n, r in runs.items()})
-    return None
+    return _freed(run, runs)
+
+
+def _freed(run: Track, runs: Mapping[str, Track | str]) -> Diagnosis | None:
+    use = read_after_free(run.stage)
+    return None if use is None else freed_diagnosis(run.stage, use, {n: _summary(r) for n, r in runs.items()})
+
+
+def _missing(run: Track) -> str:
+    return f"not comparable without {_listed(run.unread)}, which is not read"
 
 
 def _partitioned(texts: StageTexts, run: Track, inside: bool = False, tests: bool = False) -> EarlierText | str | None:
@@ -325,7 +336,7 @@ def _computes_from_rounded(texts: StageTexts, name: str, run: Track) -> bool:
     if not run.rounded:
         return False
     again = run_program(texts.frontend, texts.compiler, run.reference.inputs, 0, run.rounded)
-    followed = _follow(name, texts.stages[name], again, Globals.of(again))
+    followed = follow(name, texts.stages[name], again, Globals.of(again))
     return isinstance(followed, Track) and followed.is_right
 
 
@@ -336,32 +347,6 @@ def _check_numbers(reference: Reference) -> None:
             raise UnsupportedError(
                 f"result {number} of the unsharded program is NaN everywhere; give arguments that suit the program."
             )
-
-
-def _follow(name: str, text: str, reference: Reference, pool: Globals) -> Track | str:
-    """Returns the run of a stage, or why it cannot be read; an operation that is not read is taken as given."""
-    unread: list[tuple[int, str]] = []
-    while True:
-        try:
-            found = _track(name, text, reference, pool)
-        except JaxmeshError as error:
-            rest = without_operation(text, error) if len(unread) < MOST else None
-            if rest is None or rest[1] in {line for line, _ in unread}:
-                return f"not read: {error}"
-            text = rest[0]
-            unread.append(rest[1:])
-        else:
-            found.unread = tuple(unread)
-            return found
-
-
-def _track(name: str, text: str, reference: Reference, pool: Globals) -> Track:
-    stage = read_stage(name, text, reference.axes)
-    placed = place_arguments(stage, reference.inputs, reference.arguments)
-    if len(stage.text.program.results) != len(reference.outputs):
-        raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
-    with progress(f"{name} on {len(stage.coordinates)} devices"):
-        return track(stage, reference, pool, placed)
 
 
 def _verdict(run: Track | str) -> str:
@@ -378,7 +363,8 @@ def _summary(run: Track | str) -> str:
     count, rest = len(run.known), run.not_explained
     shown = f"; not explained: {', '.join(rest[:_SHOWN])}{' ...' if len(rest) > _SHOWN else ''}" if rest else ""
     limit = max((o.limit for o in run.outputs), default=0.0)
-    given = f"; not read: {_listed(run.unread)}" if run.unread else ""
+    given = f"; only if what is not read is {', '.join(run.given)} of the unsharded program" if run.given else ""
+    given += f"; not read: {_listed(run.unread)}" if run.unread else ""
     return (
         f"{_verdict(run)}, pcc {run.pcc:.6g}, an error above {limit:.1e} of the largest magnitude is seen, {count} of "
         f"{count + len(run.unexplained)} values explained{shown}{given}"

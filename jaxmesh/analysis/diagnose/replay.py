@@ -65,7 +65,12 @@ class Replay:
         """Runs a stage for arguments that are placed."""
         trace = trace_stage(stage)
         known = dict(run_trace(stage, trace, placed))
-        return cls(stage, trace, known, {n: v for v, numbers in trace.named.items() for n in numbers})
+        found = cls(stage, trace, known, {n: v for v, numbers in trace.named.items() for n in numbers})
+        if stage.given:
+            run = found.again(found.variables)
+            run.put(stage.given)
+            found.known.update(run.changed if run.to(len(found.eqns)) else {})
+        return found
 
     def copies(self, value: Value) -> Copies:
         """Returns the value of each device."""

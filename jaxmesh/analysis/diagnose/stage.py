@@ -49,6 +49,7 @@ class StageProgram:
       mesh: the sizes of the mesh axes, by name.
       locations: the source lines of the text.
       iterations: of operations of loops that are written out, the iteration of each loop, the outermost first.
+      given: the values that stand for results of operations that are not read, on every device.
     """
 
     name: str
@@ -56,6 +57,7 @@ class StageProgram:
     mesh: Mapping[str, int]
     locations: SourceLines
     iterations: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    given: Mapping[int, Copies] = field(default_factory=dict[int, Copies])
 
     @property
     def coordinates(self) -> list[Coordinate]:

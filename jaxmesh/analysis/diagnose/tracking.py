@@ -70,6 +70,7 @@ class Track:
       results: the copies of results, and of parts of reductions.
       rounded: by number, the values of the reference that the devices hold rounded, as they do.
       unread: the lines and names of operations that are not read, and stand for numbers.
+      given: the operations of the program whose values stand in their place.
       decided: the `Culprit` at which rounding alone decides, if it does.
     """
 
@@ -87,6 +88,7 @@ class Track:
     rounded: dict[int, Array] = field(default_factory=dict[int, Array])
     decided: Any = None
     unread: tuple[tuple[int, str], ...] = ()
+    given: tuple[str, ...] = ()
 
     @cached_property
     def producers(self) -> dict[Value, tuple[int, Op]]:

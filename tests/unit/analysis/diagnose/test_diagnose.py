@@ -664,6 +664,75 @@ def test_an_operation_that_is_not_read_and_that_nothing_needs_costs_nothing() ->
     assert "not read: ttir.unheard_of" in found.stages["ttir"]
 
 
+def branches(x: Any) -> Any:
+    """Two ways from one value to the result."""
+    h = jnp.tanh(x)
+    return jnp.sin(jnp.exp(h) * 3) - jnp.sqrt(h * h + 1)
+
+
+UNREAD = {
+    "before": ("ttir.sin", "ttir.tanh", "ttir.sigmoid"),
+    "beside": ("ttir.sin", "ttir.sqrt", "ttir.rsqrt"),
+    "after": ("ttir.tanh", "ttir.subtract", "ttir.maximum"),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_an_error_is_named_beside_an_operation_that_is_not_read(case: str) -> None:
+    unread, old, new = UNREAD[case]
+    texts = texts_of(branches, X)
+    text = texts["ttir"].replace(f'"{unread}"', '"ttir.unheard_of"').replace(f'"{old}"', f'"{new}"', 1)
+    assert text.count(new) == 1
+    found = jm.diagnose({**texts, "ttir": text})
+    assert (found.verdict, found.op, found.line) == ("wrong", new, line_of(text, new))
+    assert found.proof is not None
+    assert found.proof.holds
+    assert f"not read: ttir.unheard_of (line {line_of(text, 'ttir.unheard_of')})" in found.stages["ttir"]
+
+
+def test_each_result_of_an_operation_that_is_not_read_is_taken_as_given() -> None:
+    texts = texts_of(lambda x: jnp.sin(x) + jnp.cos(x) * 2, X)
+    kind, rows = f"tensor<{'x'.join(map(str, X.shape))}xf32>", texts["ttir"].split("\n")
+    sine, cosine = (next(row for row in rows if name in row) for name in ('"ttir.sin"', '"ttir.cos"'))
+    names = [row.split(" = ")[0].strip() for row in (sine, cosine)]
+    text = texts["ttir"].replace(sine, f'%both:2 = "ttir.unheard_of"(%arg0) : ({kind}) -> ({kind}, {kind})')
+    text = text.replace(cosine, "")
+    for index, name in enumerate(names):
+        text = re.sub(rf"{name}(?![\w#])", f"%both#{index}", text)
+    found = jm.diagnose({**texts, "ttir": text})
+    assert found.verdict == "right"
+    given = sorted(re.findall(r"stablehlo\.\w+", found.stages["ttir"]))
+    assert "only if what is not read is" in found.stages["ttir"]
+    assert given == ["stablehlo.cosine", "stablehlo.sine"]
+
+
+def test_an_error_that_only_what_is_not_read_reads_is_not_right() -> None:
+    texts = texts_of(lambda x: jnp.sin(jnp.tanh(x)) * x, X)
+    text = texts["ttir"].replace("ttir.sin", "ttir.unheard_of").replace("ttir.tanh", "ttir.exp")
+    assert jm.diagnose({**texts, "ttir": text}).verdict == "not comparable"
+
+
+def test_no_operation_is_named_for_what_another_one_may_compute_that_is_not_read() -> None:
+    """It may compute the sum that the product reads, or the sine with another sign."""
+    texts = texts_of(lambda x: x * jnp.sin(x) + x * jnp.cos(x), X)
+    ops = re.findall(r'"ttir.(?!constant)\w+"', texts["ttir"])
+    assert ops == ['"ttir.sin"', '"ttir.multiply"', '"ttir.cos"', '"ttir.multiply"', '"ttir.add"']
+    other = texts_of(lambda x: x * (jnp.sin(x) + jnp.cos(x)), X)["ttir"]
+    assert jm.diagnose({**texts, "ttir": other}).verdict == "right"
+    assert jm.diagnose({**texts, "ttir": other.replace("ttir.add", "ttir.unheard_of")}).verdict == "not comparable"
+    texts = texts_of(lambda x: jnp.exp(x) - jnp.sin(x), X)
+    other = texts["ttir"].replace("ttir.sin", "ttir.unheard_of").replace("ttir.subtract", "ttir.add")
+    assert jm.diagnose({**texts, "ttir": other}).verdict == "not comparable"
+
+
+def test_an_error_is_named_beside_what_is_not_read_and_nothing_needs() -> None:
+    texts = texts_of(branches, X)
+    row = texts["ttir"].split("\n")[line_of(texts["ttir"], "ttir.sin") - 1]
+    dead = row.replace("ttir.sin", "ttir.unheard_of").replace(row.split(" = ")[0].strip(), "%dead")
+    text = texts["ttir"].replace(row, f"{row}\n{dead}").replace("ttir.exp", "ttir.cos")
+    assert jm.diagnose({**texts, "ttir": text}).op == "ttir.cos"
+
+
 # --- what only a run can tell ----------------------------------------------------------------------------------------
 
 
