@@ -74,6 +74,15 @@ class StageProgram:
         """Returns the name of an operation in the text, by number; `func.return` after the last operation."""
         return self.text.names[number] if number < len(self.text.names) else "func.return"
 
+    def marks_whole(self, number: int, asked: Sharding, made: Sequence[Op]) -> bool:
+        """Returns True if a result that is asked in shards is marked as one array of the host, which none of the
+        operations that `made` it joins of shards."""
+        joined = any(
+            o.name.endswith(".aggregate_tensor") or o.attributes.get("shard_direction") == "shard_to_full" for o in made
+        )
+        is_whole = self.text.results[number].status == "unsharded" and bool(made) and not joined
+        return is_whole and any(self.mesh.get(a, 1) > 1 for a in axes_of(asked))
+
     def printed_program(self, program: Program) -> Program | None:
         """Returns the flat program with residencies and layouts; None if an op is not of the text's dialect."""
         text, ports = self.text, self.text.program.arguments
