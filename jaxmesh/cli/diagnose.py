@@ -77,6 +77,6 @@ def diagnose(arguments: argparse.Namespace) -> int:
 
 
 def _why_not_cut(found: Diagnosis) -> str:
-    """Returns why there is no operation to cut a program to."""
+    """Returns why a program cannot be cut down."""
     why = "no operation computes a wrong value" if found.verdict == WRONG else f"the verdict is {found.verdict}"
     return f"no smaller program is made: {why}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -77,9 +78,12 @@ class StageProgram:
     def marks_whole(self, number: int, asked: Sharding, made: Sequence[Op]) -> bool:
         """Returns True if a result that is asked in shards is marked as one array of the host, which none of the
         operations that `made` it joins of shards."""
-        joined = any(
-            o.name.endswith(".aggregate_tensor") or o.attributes.get("shard_direction") == "shard_to_full" for o in made
+        types, last = (
+            self.text.program.types,
+            [o for o in made if o.name.endswith((".mesh_shard", ".aggregate_tensor"))],
         )
+        # One that cuts makes less of its operand.
+        joined = bool(last) and np.prod(types[last[-1].results[0]].shape) >= np.prod(types[last[-1].used[0]].shape)
         is_whole = self.text.results[number].status == "unsharded" and bool(made) and not joined
         return is_whole and any(self.mesh.get(a, 1) > 1 for a in axes_of(asked))
 

@@ -146,9 +146,9 @@ class UpstreamProgram:
 
 
 def refused_or_given(source: Any) -> Any:
-    """Returns the refused program of a folder in which `save` wrote one, without its texts; else what is given."""
-    if not isinstance(source, (str, os.PathLike)):
-        return source
-    folder: Any = source
-    path = Path(folder) / _REFUSAL
-    return UpstreamProgram({}, refusal=UpstreamRefusal(read(path).strip())) if path.is_file() else source
+    """Returns the refused program that `save` wrote into a folder, without its texts; of other sources the source."""
+    named: Any = source
+    path = Path(named) / _REFUSAL if isinstance(source, (str, os.PathLike)) else None
+    if path is None or not path.is_file():
+        return named
+    return UpstreamProgram({}, refusal=UpstreamRefusal(read(path).strip()))
