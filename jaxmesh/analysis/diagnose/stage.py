@@ -78,12 +78,10 @@ class StageProgram:
     def marks_whole(self, number: int, asked: Sharding, made: Sequence[Op]) -> bool:
         """Returns True if a result that is asked in shards is marked as one array of the host, which none of the
         operations that `made` it joins of shards."""
-        types, last = (
-            self.text.program.types,
-            [o for o in made if o.name.endswith((".mesh_shard", ".aggregate_tensor"))],
-        )
+        last = [o for o in made if o.name.endswith((".mesh_shard", ".aggregate_tensor"))][-1:]
+        sizes = [[math.prod(self.text.program.types[v].shape) for v in (o.used[0], o.results[0])] for o in last]
         # One that cuts makes less of its operand.
-        joined = bool(last) and np.prod(types[last[-1].results[0]].shape) >= np.prod(types[last[-1].used[0]].shape)
+        joined = any(before <= after for before, after in sizes)
         is_whole = self.text.results[number].status == "unsharded" and bool(made) and not joined
         return is_whole and any(self.mesh.get(a, 1) > 1 for a in axes_of(asked))
 
