@@ -22,7 +22,7 @@ from tests.generators.blind.measure import STAGES
 from tests.generators.oracles import only_with_every
 from tests.generators.quick_compilation import quick_compilation
 from tests.generators.second_blind.measure import compiled, measure, verdicts
-from tests.generators.second_blind.programs import EIGHTH, FIFTH, FOURTH, SECOND, SEVENTH, SIXTH, THIRD
+from tests.generators.second_blind.programs import EIGHTH, FIFTH, FOURTH, NINTH, SECOND, SEVENTH, SIXTH, THIRD
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUARTER = SECOND[1::4]
@@ -35,6 +35,7 @@ PARTS = {
     "sixth": (SIXTH[::16], 1),
     "seventh": (SEVENTH[::27], 1),
     "eighth": (EIGHTH[4::18], 1),
+    "ninth": (NINTH[2::5], 1),
 }
 """By part its programs, and how many errors of each text change a result."""
 LEAST = {
@@ -46,6 +47,7 @@ LEAST = {
     "sixth": {"exact": 0.85, "near": 0.9},
     "seventh": {"exact": 0.8, "near": 0.9},
     "eighth": {"exact": 0.85, "near": 0.95},
+    "ninth": {"exact": 0.85, "near": 0.95},
 }
 """By part the least shares of errors whose operation is named, and whose operation or reader is."""
 MOST = {
@@ -57,6 +59,7 @@ MOST = {
     "sixth": {"innocent": 0.06, "missed": 0.0},
     "seventh": {"innocent": 0.1, "missed": 0.0},
     "eighth": {"innocent": 0.0, "missed": 0.0},
+    "ninth": {"innocent": 0.0, "missed": 0.0},
 }
 """By part the largest shares of errors for which another operation is named, and of those that are not seen."""
 NOT_MEASURED = {

@@ -35,7 +35,7 @@ def row_bytes(shape: Shape, width: int) -> int:
     """Returns the bytes that a row-major tensor occupies: of all banks as much as of the fullest.
 
     >>> row_bytes((24, 64), 4), row_bytes((1000,), 4)
-    (6144, 48384)
+    (6144, 48000)
     """
     *outer, last = shape or (1,)
     return -(-math.prod(outer) // BANKS) * BANKS * -(-last * width // ALIGNMENT) * ALIGNMENT

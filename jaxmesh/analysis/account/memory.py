@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from jaxmesh.analysis.account.inside import bytes_inside
 from jaxmesh.analysis.account.sends import is_endless
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value, bodies
 from jaxmesh.dialects.ttnn.layouts import is_view, padded_shape, stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
@@ -18,8 +20,6 @@ from jaxmesh.passes.small_dims import LARGE, MUCH
 
 WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
 """Bytes per element; sixteen elements of a block format share a byte, their exponent."""
-_LEAVES = frozenset({"ttnn.aggregate_tensor", "ttnn.from_device", "ttnn.to_layout"})
-"""The ops through which results leave the devices."""
 ARGUMENT, RESULT, TEMPORARY = "argument", "result", "temporary"
 
 
@@ -161,7 +161,8 @@ def _results(program: Program) -> dict[Value, str]:
     found = {port.value: port.path for port in program.results}
     reads = Counter(v for op in program.ops if op.name != "ttnn.deallocate" for v in op.used)
     for op in reversed(program.ops):
-        path = found.get(op.results[0]) if op.results and op.name in _LEAVES else None
+        leaves = bool(op.results) and (has_trait(op.name, Trait.TRANSFERS) or has_trait(op.name, Trait.LAYOUT))
+        path = found.get(op.results[0]) if leaves else None
         if path is not None and reads[op.used[0]] == 1:
             found.setdefault(op.used[0], path)
     return found
