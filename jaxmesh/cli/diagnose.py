@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from jaxmesh.analysis.diagnose import Diagnosis, argument_types, diagnose as find, minimize
+from jaxmesh.analysis.diagnose.diagnosis import WRONG
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import compile_text
 from jaxmesh.cli.options import Commands, add_command, check_out, cluster_option, seed_of
@@ -63,12 +64,19 @@ def diagnose(arguments: argparse.Namespace) -> int:
     found: Diagnosis = find(arguments.source, *args, seed=arguments.seed, cluster=arguments.cluster, **graph)
     if arguments.out is not None:
         write_whole(arguments.out, page("jaxmesh diagnose", found.to_html()))
-    wanted = arguments.minimize and found.culprit is not None
-    small = minimize(found, compiler=compiler, seed=arguments.seed) if wanted else None
+    wanted, cuts = arguments.minimize, arguments.minimize and found.culprit is not None
+    small = minimize(found, compiler=compiler, seed=arguments.seed) if cuts else None
     if arguments.json:
         more = {"minimized": None if small is None else small.to_dict()} if wanted else {}
         print(json.dumps({**found.to_dict(), **more}, indent=1), flush=True)
     else:
-        more = f"\n\n{small or 'no smaller program was seen to have the same error'}" if wanted else ""
+        none = "no smaller program was seen to have the same error" if cuts else _why_not_cut(found)
+        more = f"\n\n{small or none}" if wanted else ""
         print(printable(f"{found}{more}"), flush=True)
     return found.exit_code
+
+
+def _why_not_cut(found: Diagnosis) -> str:
+    """Returns why a program cannot be cut down."""
+    why = "no operation computes a wrong value" if found.verdict == WRONG else f"the verdict is {found.verdict}"
+    return f"no smaller program is made: {why}"

@@ -98,7 +98,7 @@ def emulation_option(parser: argparse.ArgumentParser) -> None:
 def seed_of(text: str) -> int:
     """Returns a seed from the text of an option."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"a seed is a non-negative integer, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a seed is a non-negative integer of at most 18 digits, got {text!r}")
     return int(text)
 
 

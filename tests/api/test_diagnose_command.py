@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from jaxmesh.cli.main import USAGE, main
 from tests.generators.diagnosed import exported, write_folder
 from tests.generators.plain_programs import CASES
@@ -153,6 +154,31 @@ def test_a_graph_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [main(["diagnose", folder, "--graph", n]) for n in ("1", "2", "3")] == [0, 1, USAGE]
     assert main(["diagnose", folder, "--func", "none"]) == USAGE
     assert "has no function @none" in capsys.readouterr().err
+
+
+def test_a_saved_refusal_stays_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "saved"
+    texts = {"shlo_frontend": TEXTS["shlo_frontend"]}
+    UpstreamProgram(texts, refusal=UpstreamRefusal("no rule", "f.py:3:1")).save(folder)
+    assert main(["diagnose", str(folder)]) == 3
+    assert capsys.readouterr().out == "refused: f.py:3:1: no rule\n"
+    assert main(["diagnose", str(folder), "--minimize"]) == 3
+    assert "no smaller program is made: the verdict is refused" in capsys.readouterr().out
+    # A later program in its place is compiled.
+    UpstreamProgram(TEXTS).save(folder)
+    assert main(["diagnose", str(folder)]) == 0
+
+
+def test_a_read_of_a_deallocated_value_is_no_right_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = TEXTS["ttnn"].split("\n")
+    number = next(n for n, row in enumerate(rows) if '"ttnn.deallocate"' in row)
+    rows[number - 1 : number + 1] = reversed(rows[number - 1 : number + 1])
+    folder = str(write_folder({**TEXTS, "ttnn": "\n".join(rows)}, tmp_path))
+    assert main(["diagnose", folder, "--minimize"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(rf"\n  ttnn: wrong, ttnn\.\w+ \(line {number + 1}\) reads a value that line {number} dea", out)
+    assert "nan" not in out
+    assert out.endswith("\n\nno smaller program is made: no operation computes a wrong value\n")
 
 
 def test_a_reproduction_that_was_not_seen_to_fail(

@@ -350,6 +350,13 @@ def _laid_out(track: Track, culprit: Culprit) -> Cause | None:
     if known is None or asked is None or culprit.expected is not None or known.partial:
         return None
     axes = tuple(dict.fromkeys([*axes_of(asked), *axes_of(known.placement)]))
+    if track.is_misplaced(number, value):
+        return Cause(
+            f"result {number} is asked as {show(asked)} and marked unsharded, which says one whole array of the host; "
+            f"the devices hold {show(known.placement)}",
+            axes,
+            tuple(d for d, a in enumerate(asked) if a),
+        )
     return Cause(
         f"result {number} is asked as {show(asked)} and made as {show(known.placement)}",
         axes,

@@ -40,7 +40,7 @@ from jaxmesh.analysis.diagnose.tracking import Track, track
 from jaxmesh.analysis.diagnose.unread import Unread, follow
 from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
-from jaxmesh.analysis.upstream import UpstreamProgram, compile_text
+from jaxmesh.analysis.upstream import UpstreamProgram, compile_text, refused_or_given
 from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.jaxprs.compat import undisturbed
@@ -100,6 +100,7 @@ def diagnose(
             found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
             results = [_diagnose_file(only(t, function), args or None, seed, compiler, cluster) for t in found]
             return max((_named(d, path) for d in results), key=lambda d: _ORDER.index(d.verdict))
+        source = refused_or_given(source)
         if isinstance(source, UpstreamProgram):
             source = _outcome(source, "")
         if isinstance(source, Diagnosis):

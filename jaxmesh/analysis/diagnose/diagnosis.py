@@ -144,7 +144,7 @@ class Diagnosis:
             lines.append(f"  proof: {self.proof}")
         if self.op and self.axes:
             lines.append(f"  mesh axes: {', '.join(self.axes)}; dims of the operand: {list(self.dims)}")
-        if self.op:
+        if self.op and not math.isnan(self.pcc):
             lines.append(f"  pcc: {self.pcc:.6g}")
         rows = dict[str, list[str]]()
         for element in self.elements:
@@ -242,7 +242,7 @@ def freed_diagnosis(stage: StageProgram, use: tuple[str, int, int], stages: Mapp
         source=stage.locations.at(at) if name != "func.return" else "",
         pcc=float("nan"),
         cause=f"it reads a value that line {line} deallocates",
-        stages=stages,
+        stages={**stages, stage.name: f"wrong, {name} (line {at}) reads a value that line {line} deallocates"},
     )
 
 

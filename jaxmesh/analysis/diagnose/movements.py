@@ -97,6 +97,12 @@ def distance_of_forms(op: Op) -> float:
     return max([*own, *(GROWTH * distance_of_forms(inner) for f in functions for inner in f.program.ops)], default=0.0)
 
 
+def error_of_forms(op: Op, size: float) -> float:
+    """Returns the error of the operands that explains another form of a function: where its results are small, too,
+    the forms differ by as much."""
+    return distance_of_forms(op) / GROWTH / (min(1.0, size) or 1.0)
+
+
 NAMES = {
     "dot_general": "matmul linear",
     "transpose": "permute",

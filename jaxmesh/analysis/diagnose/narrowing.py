@@ -20,7 +20,7 @@ from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.replay import Budget
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Copies
-from jaxmesh.analysis.diagnose.tracking import Value
+from jaxmesh.analysis.diagnose.tracking import Track, Value
 from jaxmesh.analysis.diagnose.unlike import EarlierProver, Named
 from jaxmesh.dialects.program import Op
 
@@ -71,7 +71,8 @@ class Narrowing(EarlierProver):
         if not is_alike and not any(e <= o.limit < o.error for e, o in rows):
             # It puts no result right: any operation may be wrong whose result may be.
             doubtful = tuple(r for r in self.proposals.live if not all(map(self.is_trusted, r[1].results)))
-        return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds)
+        infinities = tuple(_kind_of_infinity(self.track, i) for i in range(len(before)))
+        return Proof(proposal, doubtful, change, before, tuple(after or before), goal, holds, infinities)
 
     def _narrowed(self, goal: Proposal) -> Named:
         if (found := self.unlike_earlier()) is not None:
@@ -290,3 +291,13 @@ class Narrowing(EarlierProver):
 
 def _joined(proposals: Sequence[Proposal]) -> dict[Value, Copies]:
     return {v: c for p in proposals for v, c in p.replaced.items()}
+
+
+def _kind_of_infinity(track: Track, number: int) -> str:
+    """Returns what an infinite error of a result says, in words."""
+    value, status = track.outputs[number].value, track.stage.text.results[number].status
+    if track.is_misplaced(number, value):
+        return "another layout"
+    if status == "presharded" and track.reference.results[number] is None:
+        return "another value in each layout"
+    return "other shapes" if track.right_output(number, value) is None else "NaN or infinities"

@@ -40,6 +40,7 @@ class Proof:
       after: the same with the replacement.
       goal: the first operation that was found to put the results right.
       holds: True if all results are right with the replacement.
+      infinities: what an infinite error of each result says, in words.
     """
 
     proposal: Proposal
@@ -49,6 +50,7 @@ class Proof:
     after: tuple[float, ...]
     goal: Proposal
     holds: bool = True
+    infinities: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the errors of the results before and after the replacement; None for what is not comparable."""
@@ -56,10 +58,13 @@ class Proof:
         return {name: [x if math.isfinite(x) else None for x in errors] for name, errors in sides.items()}
 
     def __str__(self) -> str:
-        sides = map(max, (self.before, self.after))
-        before, after = (f"{x:.1e}" if math.isfinite(x) else "other shapes" for x in sides)
+        before, after = map(self._largest, (self.before, self.after))
         what = "the results are right" if self.holds else "not all results are right"
         return f"with the right value in its place {what}: their largest error is {before}, then {after}"
+
+    def _largest(self, errors: Sequence[float]) -> str:
+        words = [w for w, x in zip(self.infinities, errors, strict=True) if not math.isfinite(x)]
+        return " and ".join(dict.fromkeys(words)) or f"{max(errors):.1e}"
 
 
 @dataclass

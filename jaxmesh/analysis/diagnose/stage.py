@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,16 @@ class StageProgram:
     def written_name(self, number: int) -> str:
         """Returns the name of an operation in the text, by number; `func.return` after the last operation."""
         return self.text.names[number] if number < len(self.text.names) else "func.return"
+
+    def marks_whole(self, number: int, asked: Sharding, made: Sequence[Op]) -> bool:
+        """Returns True if a result that is asked in shards is marked as one array of the host, which none of the
+        operations that `made` it joins of shards."""
+        last = [o for o in made if o.name.endswith((".mesh_shard", ".aggregate_tensor"))][-1:]
+        sizes = [[math.prod(self.text.program.types[v].shape) for v in (o.used[0], o.results[0])] for o in last]
+        # One that cuts makes less of its operand.
+        joined = any(before <= after for before, after in sizes)
+        is_whole = self.text.results[number].status == "unsharded" and bool(made) and not joined
+        return is_whole and any(self.mesh.get(a, 1) > 1 for a in axes_of(asked))
 
     def printed_program(self, program: Program) -> Program | None:
         """Returns the flat program with residencies and layouts; None if an op is not of the text's dialect."""

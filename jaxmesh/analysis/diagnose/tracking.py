@@ -16,6 +16,7 @@ from jaxmesh.analysis.diagnose.matching import Globals, HeldValue, split_axes
 from jaxmesh.analysis.diagnose.movements import (
     Shapes,
     distance_of_forms,
+    error_of_forms,
     is_collective,
     is_movement,
     is_predicate,
@@ -23,7 +24,7 @@ from jaxmesh.analysis.diagnose.movements import (
     short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
-from jaxmesh.analysis.diagnose.rounding import EXACT, GROWTH, as_numbers, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.rounding import EXACT, as_numbers, is_exact, rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, run_stage, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
 from jaxmesh.dialects.definitions import has_trait
@@ -251,7 +252,7 @@ class Track:
         if not distance_of_forms(op):
             return None
         size = max(float(np.max(np.abs(as_numbers(x)), initial=0.0)) for x in copies.values())
-        return self.pool.explain(copies, rounding, max(carried, _error_of_forms(op, size)), kinds=())
+        return self.pool.explain(copies, rounding, max(carried, error_of_forms(op, size)), kinds=())
 
     def carried(self, value: Value, unit: float) -> tuple[float, float]:
         """Returns the largest rounding unit in the history of a value, and the largest error of the operands."""
@@ -343,13 +344,20 @@ class Track:
         if known is not None and self.pool.same[known.number] == wanted:
             carried = max(carried, known.error)
         elif value in self.producers:
-            carried = max(carried, _error_of_forms(self.producers[value][1], self.pool.scale(wanted)))
+            carried = max(carried, error_of_forms(self.producers[value][1], self.pool.scale(wanted)))
         limit = self.pool.limit(wanted, rounding, carried)
         exact = self.pool.limit(wanted, self.pool.unit(wanted), 0.0)
         if on_devices and declared is None:
             found = self.pool.explain(copies, rounding, carried, kinds=(), only=wanted)
             return Output(value, math.inf if found is None else found.error, limit, exact)
-        return Output(value, self._error(copies, wanted, self._asked(number, wanted)), limit, exact)
+        misplaced = self.is_misplaced(number, value)
+        error = math.inf if misplaced else self._error(copies, wanted, self._asked(number, wanted))
+        return Output(value, error, limit, exact)
+
+    def is_misplaced(self, number: int, value: Value) -> bool:
+        """Returns True if the devices hold a result that is asked in shards, and the text marks it as whole."""
+        ops = [op for _, op in self.before([value], self.moved_operands)]
+        return self.stage.marks_whole(number, self.reference.results[number] or (), ops)
 
     def _asked(self, number: int, wanted: int) -> Sharding:
         """Returns the sharding of a result; of a result on the host none."""
@@ -362,7 +370,7 @@ class Track:
         kind = self.stage.text.program.types[value]
         wanted = self._as_held(self.reference.outputs[number], self.results[value])
         asked = self._asked(number, wanted)
-        if not self._fits(kind.shape, wanted, asked):
+        if self.is_misplaced(number, value) or not self._fits(kind.shape, wanted, asked):
             return None
         return {c: self.pool.block(wanted, asked, c).astype(kind.dtype) for c in self.stage.coordinates}
 
@@ -383,12 +391,6 @@ class Track:
     def partial_operands(self, op: Op) -> list[Value]:
         """Returns the operands that the devices hold as parts of a reduction."""
         return [v for v in self.operands(op) if any(e.partial for e in self.held(v))]
-
-
-def _error_of_forms(op: Op, size: float) -> float:
-    """Returns the error of the operands that explains another form of a function: where its results are small, too,
-    the forms differ by as much."""
-    return distance_of_forms(op) / GROWTH / (min(1.0, size) or 1.0)
 
 
 def track(stage: StageProgram, reference: Reference, pool: Globals, placed: Sequence[Any]) -> Track:

@@ -7,14 +7,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jaxmesh.drawing.html import framed, table
 from jaxmesh.drawing.text_layout import align_columns
 from jaxmesh.errors import FolderError, UpstreamError
+from jaxmesh.frontends.mlir.source import read
 from jaxmesh.validate import as_path, folder_aside
 
 _STAGE = re.compile(r"(?:vhlo|shlo|ttir|ttnn)(?:_[a-z]+)*")
 """The compiler's names of its stages."""
+_REFUSAL = "irs/refusal.txt"
+"""The file of a saved program with the reason of its refusal."""
 
 
 def _is_global(path: Path) -> bool:
@@ -91,8 +95,9 @@ class UpstreamProgram:
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Writes the texts and the flatbuffer as tt-xla's option `export_path` does; returns the files.
 
-        The texts are `irs/STAGE.mlir`, the flatbuffer is `fb.ttnn`. Those of an earlier call are replaced: its texts
-        of global shapes go first, and come last, so that after a kill readers refuse the folder.
+        The texts are `irs/STAGE.mlir`, the flatbuffer is `fb.ttnn`, the reason of a refusal `irs/refusal.txt`. Those of
+        an earlier call are replaced: its texts of global shapes go first, and come last, so that after a kill readers
+        refuse the folder.
 
         Raises:
           ArgumentTypeError: `folder` is not a path.
@@ -101,6 +106,7 @@ class UpstreamProgram:
         home = as_path("save", folder, "folder")
         files = {f"irs/{stage}.mlir": text.encode() for stage, text in self.stages.items()}
         files |= {} if self.flatbuffer is None else {"fb.ttnn": self.flatbuffer}
+        files |= {} if self.refusal is None else {_REFUSAL: f"{self.refusal}\n".encode()}
         try:
             with folder_aside(home) as aside:
                 (aside / "irs").mkdir()
@@ -108,7 +114,7 @@ class UpstreamProgram:
                     (aside / name).write_bytes(data)
                 (home / "irs").mkdir(exist_ok=True)
                 old = [p for p in (home / "irs").glob("*.mlir") if _STAGE.fullmatch(p.stem)]
-                for path in (*sorted(old, key=_is_global, reverse=True), home / "fb.ttnn"):
+                for path in (home / _REFUSAL, *sorted(old, key=_is_global, reverse=True), home / "fb.ttnn"):
                     path.unlink(missing_ok=True)
                 for name in sorted(files, key=lambda name: _is_global(Path(name))):
                     os.replace(aside / name, home / name)
@@ -137,3 +143,12 @@ class UpstreamProgram:
 
     def _repr_html_(self) -> str:
         return framed(self.heading, table(self.rows()))
+
+
+def refused_or_given(source: Any) -> Any:
+    """Returns the refused program that `save` wrote into a folder, without its texts; of other sources the source."""
+    named: Any = source
+    path = Path(named) / _REFUSAL if isinstance(source, (str, os.PathLike)) else None
+    if path is None or not path.is_file():
+        return named
+    return UpstreamProgram({}, refusal=UpstreamRefusal(read(path).strip()))

@@ -109,7 +109,7 @@ ROWS: list[tuple[str, str]] = [
     ("run {}/huge.mlir", "20x40 has 800 devices, but at most 256"),
     ("run {}/none", "No such file"),
     ("run {}/good.mlir --mesh 4x2", "4x2"),
-    ("run {}/good.mlir --seed -1", "a seed is a non-negative integer, got '-1'"),
+    ("run {}/good.mlir --seed -1", "a seed is a non-negative integer of at most 18 digits, got '-1'"),
     ("run {}/good.mlir --seed 1.5", "got '1.5'"),
     ("run {}/good.mlir --seed 1000000000000000000000", "got '1000000000000000000000'"),
     ("run {}/good.mlir --seed 1 --inputs {}/good.npz", "not allowed with argument --seed"),

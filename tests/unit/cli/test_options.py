@@ -34,7 +34,7 @@ def test_other_meshes_are_named(text: str, words: str) -> None:
 def test_a_seed_is_a_natural_number() -> None:
     assert seed_of("012") == 12
     for text in ("-1", "1.0", "", "9" * 19):
-        with pytest.raises(argparse.ArgumentTypeError, match="non-negative integer"):
+        with pytest.raises(argparse.ArgumentTypeError, match="non-negative integer of at most 18 digits"):
             seed_of(text)
 
 

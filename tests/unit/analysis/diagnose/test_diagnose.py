@@ -930,6 +930,48 @@ def test_a_result_that_is_laid_out_otherwise_than_asked_is_wrong() -> None:
     assert found.cause == "result 0 is asked as P('y', 'x') and made as P('y', None)"
 
 
+@pytest.mark.parametrize(
+    ("last", "kind", "verdict", "held"),
+    [
+        ("", "4x8xf32", "wrong", "P('y', None)"),
+        ('"ttir.all_gather"(%0) <{all_gather_dim = 0 : si32, cluster_axis = 0 : ui32}>', "8x8xf32", "wrong", "P()"),
+        (
+            '"ttir.mesh_shard"(%0) <{shard_dims = array<i64: 0, -1>, shard_shape = array<i64: 2, 1>, shard_direction = '
+            "#ttcore.shard_direction<shard_to_full>, shard_type = #ttcore.shard_type<devices>}>",
+            "8x8xf32",
+            "right",
+            "",
+        ),
+    ],
+)
+def test_a_result_that_is_asked_in_shards_and_marked_whole(last: str, kind: str, verdict: str, held: str) -> None:
+    body = "    %0 = stablehlo.tanh %arg0 : tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>"
+    placed = '(tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})'
+    rows = line(0, "tanh", "%a", "", "(tensor<4x8xf32>) -> tensor<4x8xf32>")
+    rows += f"    %1 = {last} : (tensor<4x8xf32>) -> tensor<8x8xf32>\n" if last else ""
+    ttir = local({"a": "4x8xf32"}, f"{rows}    return %{int(bool(last))} : tensor<{kind}>", kind)
+    head, arrow, end = ttir.partition(f"-> (tensor<{kind}> {{")
+    whole = head + arrow + end.replace("presharded", "unsharded", 1)
+    found = jm.diagnose({"shlo_frontend": frontend(sharded(0, "8x8xf32", "y", ""), body, placed), "ttir": whole})
+    assert found.verdict == verdict, found
+    wanted = (
+        f"result 0 is asked as P('y', None) and marked unsharded, which says one whole array of the host; "
+        f"the devices hold {held}"
+    )
+    assert found.cause == (wanted if held else "")
+
+
+def test_infinite_errors_are_named() -> None:
+    x = jnp.ones((8, 4))
+    texts = texts_of(lambda x: jnp.where(jnp.flip(x, 0) < 0, jnp.nan, x), x)
+    number, rows = line_of(texts["ttir"], "ttir.reverse"), texts["ttir"].split("\n")
+    assert "dimensions = array<i64: 0>" in rows[number - 1]
+    rows[number - 1] = rows[number - 1].replace("array<i64: 0>", "array<i64: 1>")
+    found = jm.diagnose({**texts, "ttir": "\n".join(rows)})
+    assert (found.verdict, found.op) == ("wrong", "ttir.reverse")
+    assert "their largest error is NaN or infinities, then " in str(found.proof)
+
+
 def test_an_argument_that_is_split_otherwise_than_asked_is_wrong() -> None:
     asked = sharded(0, "8x8xf32", "y", "x")
     body = "    %0 = stablehlo.tanh %arg0 : tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>"
