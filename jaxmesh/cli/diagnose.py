@@ -33,18 +33,18 @@ examples:
   jaxmesh diagnose model.mlir --minimize        a small program with the error, as StableHLO and as JAX
 
 exit codes: 0 right or less precise, 1 wrong, 2 an error (one line on standard error), or wrong usage, 3 refused by the
-compiler, 4 a text is not read, or not comparable"""
+compiler, 4 a text is not read, or not comparable, 130 interrupted"""
 
 
 def add_commands(commands: Commands) -> None:
     """Adds `diagnose` to the parser of the command line."""
     parser = add_command(commands, "diagnose", DIAGNOSE, DIAGNOSE_NOTES)
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder of export_path, or a StableHLO file")
-    cluster_option(parser, f"the machine of a file (default: {DEFAULT})", DEFAULT)
+    cluster_option(parser, f"the machine of a file (default: {DEFAULT})")
     inputs = parser.add_mutually_exclusive_group()
     inputs.add_argument("--args", type=Path, metavar="NPZ", help="the arguments, of global shapes: arg0, arg1, ...")
     inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of drawn arguments (default: 0)")
-    parser.add_argument("--func", metavar="NAME", help="the function of a file or a folder with several")
+    parser.add_argument("--func", metavar="NAME", help="the one function to compare, of several")
     parser.add_argument(
         "--graph", type=int, metavar="N", help="the graph of a file or a folder with several, from 1 on"
     )
@@ -57,7 +57,9 @@ def diagnose(arguments: argparse.Namespace) -> int:
     """Prints a diagnosis and returns the exit code of its verdict."""
     if arguments.out is not None:
         check_out(arguments.out)
-    compiler = functools.partial(compile_text, cluster=arguments.cluster) if arguments.source.is_file() else None
+    compiler = (
+        functools.partial(compile_text, cluster=arguments.cluster or DEFAULT) if arguments.source.is_file() else None
+    )
     graph = {"graph": arguments.graph, "function": arguments.func}
     given = arguments.args is not None
     args = read_inputs(arguments.args, argument_types(arguments.source, **graph), "--args") if given else []

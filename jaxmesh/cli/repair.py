@@ -31,7 +31,7 @@ examples:
   jaxmesh repair export/                        the program of compiler_options={"export_path": "export"}
 
 exit codes: 0 right or less precise, 1 wrong, 2 an error (one line on standard error), or wrong usage, 3 refused by the
-compiler, 4 not comparable, or not proved"""
+compiler, 4 not comparable, or not proved, 130 interrupted"""
 UNPROVED = 4
 _THEIRS = re.compile(
     r'\b(?:ttcore|ttir|tt)\.\w+(?: = (?:#\w+\.\w+<[^>\n]*>|"[^"\n]*"|[\w.]+(?: : \w+)?))?(?:, )?(?=[^\n]*\})'

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -203,6 +204,16 @@ def diagnosed(x: Any) -> Any:
     return found
 
 
+def of_several(x: Any, **chosen: Any) -> Any:
+    def compiler(text: str) -> Any:
+        return SimpleNamespace(refusal="", stages={}, ttir=jm.from_mlir(text).as_text(), ttnn="")
+
+    path = Path(tempfile.mkdtemp()) / "several.mlir"
+    kind = f"tensor<{'x'.join(map(str, x.shape))}xf32>"
+    path.write_text("\n".join(f"func.func @{f}(%x: {kind}) -> {kind} {{\n  return %x : {kind}\n}}" for f in ("f", "g")))
+    return jm.diagnose(path, x, compiler=compiler, **chosen)
+
+
 B16 = ttnn.bfloat16
 lax: Any = jax.lax
 S, R = ttnn.PlacementShard, ttnn.PlacementReplicate()
@@ -365,6 +376,10 @@ CASES = [
         "name a folder of export_path": lambda: jm.diagnose(texts())}),
     Case("a diagnosis of one text", lambda: jm.diagnose(texts("ttir", "ttnn")), {
         "irs/shlo_frontend*.mlir, irs/ttir*.mlir and irs/ttnn*.mlir": lambda: jm.diagnose(texts())}),
+    Case("a machine for texts that are compiled", lambda: jm.diagnose(texts(), cluster="galaxy"), {
+        "leave it out": lambda: jm.diagnose(texts())}),
+    Case("arguments for several functions", lambda: of_several(X), {
+        "function='f'": lambda: of_several(X, function="f")}),
     Case("pieces unlike dims, in a program", lambda: by_hand([1, 8]), {
         "write shard_shape = [8, 1]": lambda: by_hand([8, 1])}),
     Case("dates as a type", lambda: double(mesh=mesh()).trace(jax.ShapeDtypeStruct((8,), "M8[s]")), {

@@ -15,6 +15,7 @@ import pytest
 
 from jaxmesh.analysis.upstream import UpstreamProgram, UpstreamRefusal
 from jaxmesh.cli.main import USAGE, main
+from jaxmesh.errors import ParseError
 from tests.generators.diagnosed import exported, write_folder
 from tests.generators.plain_programs import CASES
 
@@ -122,6 +123,28 @@ def test_a_file_is_compiled_first(
     data = json.loads(capsys.readouterr().out)
     assert data.keys() == KEYS
     assert data["cause"] == refusal if refusal else data["op"] == "ttir.all_reduce"
+
+
+def test_an_error_of_a_file_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ParseError("line 6: custom op 'stablehlo.tanhh' is unknown")
+
+    monkeypatch.setattr(importlib.import_module("jaxmesh.analysis.diagnose.diagnose"), "compile_text", refuse)
+    path = tmp_path / "typo.mlir"
+    path.write_text("module {}")
+    assert command(path, capsys) == (
+        USAGE,
+        "jaxmesh: error: typo.mlir: line 6: custom op 'stablehlo.tanhh' is unknown\n",
+    )
+
+
+def test_a_folder_has_been_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, error = command(write_folder(TEXTS, tmp_path), capsys, "--cluster", "galaxy")
+    assert code == USAGE
+    assert "cluster='galaxy' (--cluster)" in error
+    assert "leave it out" in error
 
 
 def test_arguments_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,43 +5,45 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxmesh.analysis.diagnose.culprit import Culprit, decided_by_rounding, find_culprit
 from jaxmesh.analysis.diagnose.diagnosis import (
     LESS_PRECISE,
     NOT_COMPARABLE,
+    ORDER,
     REFUSED,
     RIGHT,
     WRONG,
     Diagnosis,
     freed_diagnosis,
     less_precise,
+    named,
+    worst_of,
     wrong_diagnosis,
 )
 from jaxmesh.analysis.diagnose.earlier import EarlierText
+from jaxmesh.analysis.diagnose.functions import as_main, named_errors, one_program, only, programs
 from jaxmesh.analysis.diagnose.hidden import revealing
 from jaxmesh.analysis.diagnose.limits import limited, nearest
 from jaxmesh.analysis.diagnose.loops import is_opaque, written_out
 from jaxmesh.analysis.diagnose.matching import Globals
-from jaxmesh.analysis.diagnose.reference import Reference, bounded, declare, run_draws, run_program, types_of
+from jaxmesh.analysis.diagnose.reference import Reference, bounded, declare, run_draws, run_program
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.rounding import error_of
 from jaxmesh.analysis.diagnose.stage import read_after_free
-from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, only, texts_of, x64_for
+from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
 from jaxmesh.analysis.diagnose.unread import Unread, follow
 from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text, refused_or_given
-from jaxmesh.errors import JaxmeshError, ParseError, UnsupportedError
+from jaxmesh.errors import ArgumentValueError, JaxmeshError, ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.jaxprs.compat import undisturbed
 from jaxmesh.jaxprs.program_cache import kept_programs
@@ -51,7 +53,6 @@ Compile = Callable[..., Any]
 """Compiles a StableHLO text: a function that returns an object with `stages`, `ttir`, `ttnn` and `refusal`."""
 _SHOWN = 4
 """The operations without explanation that are listed."""
-_ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
 
 
 def diagnose(
@@ -59,7 +60,7 @@ def diagnose(
     *args: Any,
     seed: int = 0,
     compiler: Compile | None = None,
-    cluster: str = DEFAULT,
+    cluster: str | None = None,
     graph: int | None = None,
     function: str | None = None,
 ) -> Diagnosis:
@@ -75,16 +76,19 @@ def diagnose(
       args: the arguments, with global shapes; by default random ones.
       seed: the seed of random arguments.
       compiler: a function that compiles the text of a StableHLO file; by default Tenstorrent's compiler.
-      cluster: the machine for which Tenstorrent's compiler compiles a file, in any case.
+      cluster: the machine for which Tenstorrent's compiler compiles a file, in any case; by default `t3000`.
       graph: the number of the one graph to compare, of several in the folder or the file, from 1 on.
-      function: the name of the function to compare, of several.
+      function: the name of the function to compare, alone; by default each public one that no other one calls.
 
     Returns:
-      The diagnosis; of several programs of a folder that with the worst verdict.
+      The diagnosis; of several programs that with the worst verdict, and the verdict of each function of a file.
 
     Raises:
       MissingFileError: there is no such folder or file.
-      ParseError: the folder lacks the program with global shapes, or every text with local shapes.
+      ParseError: the folder lacks the program with global shapes, or every text with local shapes; or a text does
+        not parse.
+      ArgumentValueError: there is no such graph or function; `args` are given for several functions; or `cluster` for
+        texts that are compiled.
 
     >>> import jax, jax.numpy as jnp, jaxmesh as jm
     >>> f, x = lambda x: jnp.tanh(x) * 2, jnp.ones((4, 8))
@@ -97,49 +101,40 @@ def diagnose(
     path: Any = source
     with progress("diagnose"), undisturbed(), kept_programs(cache_folder() / "programs"):
         if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
-            found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
-            results = [_diagnose_file(only(t, function), args or None, seed, compiler, cluster) for t in found]
-            return max((_named(d, path) for d in results), key=lambda d: _ORDER.index(d.verdict))
+            with named_errors(Path(path)):
+                found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
+                if args:
+                    one_program(found[0], function, str(path))
+                asked = (function, args or None, seed, compiler, cluster or DEFAULT)
+                return worst_of(named(_diagnose_functions(t, *asked), path) for t in found)
         source = refused_or_given(source)
         if isinstance(source, UpstreamProgram):
             source = _outcome(source, "")
         if isinstance(source, Diagnosis):
             return source
-        programs = texts_of(source, graph, function)
-        return max(
-            (_named(_diagnose_draws(t, args or None, seed), t.path) for t in programs),
-            key=lambda d: _ORDER.index(d.verdict),
-        )
+        found = texts_of(source, graph, function)
+        if cluster is not None:
+            raise ArgumentValueError(
+                f"cluster={cluster!r} (--cluster) is the machine for which a StableHLO file is compiled, and the texts "
+                "are compiled already; leave it out, or give the StableHLO file."
+            )
+        return worst_of(named(_diagnose_draws(t, args or None, seed), t.path) for t in found)
 
 
-def argument_types(
-    source: Any, graph: int | None = None, function: str | None = None
-) -> Sequence[jax.ShapeDtypeStruct]:
-    """Returns the types of the arguments of a program, with global shapes; `source` and the others as in `diagnose`."""
-    path: Any = source
-    if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
-        found = chosen(graphs(read(Path(path))), graph, function, str(path), str)
-    else:
-        found = [t.frontend for t in texts_of(source, graph, function)]
-    with x64_for(found[0]), undisturbed():
-        return types_of(only(found[0], function))
-
-
-def _named(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Diagnosis:
-    """Returns a diagnosis with the name of the file in the lines of a text that was parsed without a name."""
-
-    def named(text: str, name: str = Path(path).name) -> str:
-        return re.sub(r"(?<![^\s(])-:(?=\d)", lambda _: f"{name}:", text) if name else text
-
-    unexercised = tuple(map(named, diagnosis.unexercised))
-    texts = {"cause": named(diagnosis.cause), "expected": named(diagnosis.expected)}
-    return replace(diagnosis, source=named(diagnosis.source, str(path)), unexercised=unexercised, **texts)
+def _diagnose_functions(text: str, function: str | None, *asked: Any) -> Diagnosis:
+    """Compares the programs of a StableHLO text, each alone; returns the worst diagnosis, with the verdict of each."""
+    names = programs(text) if function is None else [function]
+    found = {n: _diagnose_file(only(text, n), n, *asked) for n in names or [None]}
+    verdicts = {f"@{n}": d.verdict for n, d in found.items()} if len(found) > 1 else {}
+    worst = worst_of(found.values())
+    return replace(worst, stages={**verdicts, **worst.stages})
 
 
 def _diagnose_file(
-    text: str, args: Sequence[Any] | None, seed: int, compiler: Compile | None, cluster: str
+    text: str, name: str | None, args: Sequence[Any] | None, seed: int, compiler: Compile | None, cluster: str
 ) -> Diagnosis:
-    """Compares a StableHLO text with what is compiled of it; runs the program while the compiler works elsewhere."""
+    """Compares a StableHLO text of one public function with what is compiled of it; runs the program while the compiler
+    works elsewhere."""
     early: list[Reference] = []
 
     def run() -> None:
@@ -147,7 +142,9 @@ def _diagnose_file(
         with contextlib.suppress(UnsupportedError, ParseError):
             early.extend(run_draws(text, "", args, seed))
 
-    compiled = compile_file(text, compiler or functools.partial(compile_text, cluster=cluster, meanwhile=run))
+    compiled = compile_file(
+        as_main(text, name), compiler or functools.partial(compile_text, cluster=cluster, meanwhile=run)
+    )
     if isinstance(compiled, Diagnosis):
         return compiled
     (texts,) = texts_of({**compiled, "shlo_frontend": text} if early else compiled)
@@ -177,7 +174,7 @@ def _diagnose_draws(
         for reference in early or run_draws(texts.frontend, texts.compiler, args, seed):
             found, runs = _diagnose(texts, reference)
             unexercised = tuple(reference.unexercised)
-            worst = max(found, worst, key=lambda d: _ORDER.index(d.verdict))
+            worst = worst_of((found, worst))
             if worst.verdict == WRONG:
                 break
         others = revealing(texts, runs, seed) if args is None and worst.verdict == RIGHT else ()
@@ -373,7 +370,7 @@ def _summary(run: Track | str) -> str:
 
 
 def _without_errors(runs: Mapping[str, Track | str], otherwise: Sequence[str]) -> Diagnosis:
-    verdict = max((_verdict(run) for run in runs.values()), key=_ORDER.index)
+    verdict = max((_verdict(run) for run in runs.values()), key=ORDER.index)
     unread = [f"{name} is {run}" for name, run in runs.items() if isinstance(run, str)]
     pccs = [run.pcc for run in runs.values() if isinstance(run, Track)]
     stages = {name: _summary(run) for name, run in runs.items()}

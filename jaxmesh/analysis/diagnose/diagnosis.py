@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxmesh.analysis.diagnose.culprit import Culprit, cause_of
@@ -29,6 +30,7 @@ RIGHT, LESS_PRECISE, WRONG, REFUSED, NOT_COMPARABLE = (
     "refused",
     "not comparable",
 )
+ORDER = (RIGHT, LESS_PRECISE, NOT_COMPARABLE, REFUSED, WRONG)
 EXIT_CODES: Mapping[str, int] = {RIGHT: 0, LESS_PRECISE: 0, WRONG: 1, REFUSED: 3, NOT_COMPARABLE: 4}
 """The exit code of the command for each verdict."""
 _SHOWN = 8
@@ -55,7 +57,7 @@ class Diagnosis:
       elements: the wrong elements, by device.
       pcc: the correlation with the unsharded run, over all devices.
       cause: why; empty if the kind of error is not known.
-      stages: what is known of each text.
+      stages: what is known of each text, and the verdict of each function of a file with several.
       unexplained: by stage, the operations with unexplained results, with their lines.
       value: the wrong value.
       proof: the replacement that puts the results right.
@@ -195,6 +197,22 @@ def _short(source: str) -> str:
     """Returns a source line without folders and column."""
     found = re.fullmatch(r"(.+?):(\d+):\d+", source)
     return source if found is None else f"{pathlib.PurePath(found[1]).name}:{found[2]}"
+
+
+def worst_of(found: Iterable[Diagnosis]) -> Diagnosis:
+    """Returns the first diagnosis with the worst verdict."""
+    return max(found, key=lambda d: ORDER.index(d.verdict))
+
+
+def named(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Diagnosis:
+    """Returns a diagnosis with the name of the file in the lines of a text that was parsed without a name."""
+
+    def whole(text: str, name: str = pathlib.Path(path).name) -> str:
+        return re.sub(r"(?<![^\s(])-:(?=\d)", lambda _: f"{name}:", text) if name else text
+
+    unexercised = tuple(map(whole, diagnosis.unexercised))
+    texts = {"cause": whole(diagnosis.cause), "expected": whole(diagnosis.expected)}
+    return replace(diagnosis, source=whole(diagnosis.source, str(path)), unexercised=unexercised, **texts)
 
 
 def wrong_diagnosis(

@@ -64,7 +64,8 @@ class Minimized:
     def __str__(self) -> str:
         state = "run again from the text" if self.compiled else "compiled again"
         program = self.jax or "# an operation has no short form in JAX; take the StableHLO"
-        head = f"reproduction, {self.operations} operations, {state}, and wrong again"
+        count = "1 operation" if self.operations == 1 else f"{self.operations} operations"
+        head = f"reproduction, {count}, {state}, and wrong again"
         text = f"\n\n--- compiled to\n{self.compiled}" if self.compiled else ""
         return f"{head}\n\n--- StableHLO\n{self.stablehlo}{text}\n\n--- JAX\n{program}"
 

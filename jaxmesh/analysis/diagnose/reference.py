@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,23 +18,26 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.analysis.diagnose.arguments import MOST_RUNS, Draws, is_finite
+from jaxmesh.analysis.diagnose.functions import named_errors, one_program, only
 from jaxmesh.analysis.diagnose.in_numpy import MOVEMENTS, VIEWS, perform, primitive_of
 from jaxmesh.analysis.diagnose.keeper import SAME, Keeper
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
-from jaxmesh.analysis.diagnose.texts import StageTexts, x64_for
+from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, texts_of, x64_for
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import choose, load_text
+from jaxmesh.frontends.mlir.source import read as read_text
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.gspmd import inline_calls, walk
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
+from jaxmesh.jaxprs.compat import undisturbed
 from jaxmesh.jaxprs.source_locations import TextSources
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import cut_loops
@@ -75,9 +79,20 @@ def run_program(
         return program.run(_checked(args, program.types), held, inside, tests, unit, seed)
 
 
-def types_of(text: str) -> list[jax.ShapeDtypeStruct]:
-    """Returns the types of the arguments of a program with global shapes."""
-    return _GlobalProgram.of(text, "").types
+def argument_types(
+    source: Any, graph: int | None = None, function: str | None = None
+) -> Sequence[jax.ShapeDtypeStruct]:
+    """Returns the types of the arguments of a program, with global shapes; `source` and the others as in `diagnose`."""
+    path: Any = source
+    if isinstance(source, (str, os.PathLike)) and Path(path).is_file():
+        with named_errors(Path(path)):
+            text = chosen(graphs(read_text(Path(path))), graph, function, str(path), str)[0]
+            text = only(text, one_program(text, function, str(path)))
+            with x64_for(text), undisturbed():
+                return _GlobalProgram.of(text, "").types
+    text = texts_of(source, graph, function)[0].frontend
+    with x64_for(text), undisturbed():
+        return _GlobalProgram.of(text, "").types
 
 
 def run_draws(text: str, compiled: str, args: Sequence[Any] | None, seed: int) -> Iterator[Reference]:

@@ -14,6 +14,8 @@ _TRAILING = re.compile(r"\bloc\((.*)\)$")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"(?::(\d+):(\d+))?')
 """A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
 _PARSED = re.compile(r'"-":(\d+):\d+')
+_NAMELESS = "-:"
+"""How a line of a text begins that MLIR parsed without a name."""
 _DEEPEST = 64
 """The most aliases inside of each other."""
 
@@ -61,14 +63,16 @@ class SourceLines:
         return next((f for f in found if _is_line(f)), next(filter(None, found), ""))
 
     def _resolve(self, location: str, depth: int) -> str:
-        """Returns the first location with a file, following aliases in their order; else the first name."""
-        found = next((m for m in _STRING.finditer(location) if m[2]), None)
-        if found is not None:
-            return f"{name_of(found[1])}:{found[2]}:{found[3]}"
+        """Returns the first location with a file, following aliases in their order; else the first one in a text
+        without a name; else the first name."""
+        own = [f"{name_of(m[1])}:{m[2]}:{m[3]}" for m in _STRING.finditer(location) if m[2]]
+        if own and not own[0].startswith(_NAMELESS):
+            return own[0]
         inner = [self._resolve(self.aliases.get(a, ""), depth - 1) for a in _USED.findall(location)] if depth else []
-        file = next((f for f in inner if _is_line(f)), "")
+        files = [f for f in (*own, *inner) if _is_line(f)]
         name = _STRING.match(location)
-        return file or (name[1] if name else next(filter(None, inner), ""))
+        first = next((f for f in files if not f.startswith(_NAMELESS)), next(iter(files), ""))
+        return first or (name[1] if name else next(filter(None, inner), ""))
 
 
 def _is_line(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from jaxmesh.analysis.diagnose.functions import only, public_names
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.source import read, split
 
@@ -22,7 +23,6 @@ _OTHERS = re.compile(r"_(?:cleaned|set_mesh_attr|runtime)")
 _NUMBER = re.compile(r"\d+")
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|complex<f64>)\b")
 _MODULE = re.compile(r"^module\b.*?(?:^\}[^\n]*\n?|\Z)", re.MULTILINE | re.DOTALL)
-_PUBLIC = re.compile(r"func\.func (?:public )?@([\w$.\-]+)\(")
 STAGES = ("ttir", "ttnn")
 """The stages with local shapes, which are compared with the program with global shapes."""
 
@@ -107,19 +107,12 @@ def chosen(
       ArgumentValueError: there is none.
     """
     numbered = found if graph is None else found[max(graph - 1, 0) : graph]
-    kept = [g for g in numbered if function is None or function in _PUBLIC.findall(text(g))]
+    kept = [g for g in numbered if function is None or function in public_names(text(g))]
     if found and not kept:
         lacking = f"no graph {graph}" if not numbered else f"no function @{function}"
-        known = ", ".join(f"{i + 1}: @{', @'.join(_PUBLIC.findall(text(g)))}" for i, g in enumerate(found[:20]))
+        known = ", ".join(f"{i + 1}: @{', @'.join(public_names(text(g)))}" for i, g in enumerate(found[:20]))
         raise ArgumentValueError(f"{where} has {lacking}; it has the graphs {known}.")
     return kept
-
-
-def only(text: str, function: str | None) -> str:
-    """Returns a text whose other functions are private."""
-    if function is None or function not in _PUBLIC.findall(text):
-        return text
-    return _PUBLIC.sub(lambda m: m[0] if m[1] == function else f"func.func private @{m[1]}(", text)
 
 
 def _checked(texts: Mapping[str, str], where: str, name: str = "", path: str = "") -> StageTexts:

@@ -25,6 +25,8 @@ _MESH = re.compile(r"sdy\.mesh @[^=\n]*= <\[([^\]\n]*)\]")
 _STAGE = re.compile(r"(.+?)_[0-9]{6,}\.mlir")
 _DIAGNOSTIC = re.compile(r"^(loc\(.*\)|\S+:[0-9]+:[0-9]+): error: (.*)$", re.MULTILINE)
 _NO_PROGRAM = re.compile("Failed to parse|MLIR module must have a main function")
+_UNPARSED = re.compile(r"(?<!\S)-:([0-9]+):[0-9]+: error: ([^\n]*?)(?:\. If this is intended\b[^\n]*)?$", re.MULTILINE)
+"""The line and the reason of an error of MLIR's parser, without advice to those who call it."""
 _PROBE = """module {
   func.func public @main(%x: tensor<32x32xf32>) -> tensor<32x32xf32> {
     return %x : tensor<32x32xf32>
@@ -109,7 +111,9 @@ def _result(folder: Path, plugin: Plugin, machine: Machine, refused: str | None,
         flatbuffer = (folder / "program.ttnn").read_bytes()
         return UpstreamProgram(stages, flatbuffer=flatbuffer, **about)
     if not stages and _NO_PROGRAM.search(refused):
-        raise ParseError(f"the compiler cannot parse the StableHLO text: {' '.join(refused.split())}")
+        first = _UNPARSED.search(refused)
+        reason = f"line {first[1]}: {first[2]}" if first else " ".join(refused.split())
+        raise ParseError(f"{reason}; the compiler cannot parse this as StableHLO.")
     return UpstreamProgram(stages, refusal=_refusal(refused, log), **about)
 
 

@@ -1026,6 +1026,8 @@ def test_source_lines() -> None:
     text = f"%0 = f loc(#loc3)\n{aliases}"
     assert SourceLines.of(text).at(1) == "a.py:3:4"
     assert SourceLines.of("%0 = f").at(1) == ""
+    assert SourceLines.of('%0 = f loc("-":8:2)').at(1) == "-:8:2"
+    assert SourceLines.of('%0 = f loc(callsite("-":8:2 at "a.py":3:4))').at(1) == "a.py:3:4"
 
 
 # --- minimising ------------------------------------------------------------------------------------------------------

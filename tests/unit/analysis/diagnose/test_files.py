@@ -15,6 +15,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.analysis.diagnose import argument_types
+from jaxmesh.analysis.diagnose.functions import programs, public_names
 from jaxmesh.errors import ArgumentValueError
 from jaxmesh.frontends.mlir.source import split
 from tests.generators.diagnosed import exported, write_folder
@@ -94,6 +96,64 @@ def test_lines_of_a_file_without_locations_have_its_name(tmp_path: Path) -> None
     assert jm.diagnose(path, compiler=compiler, graph=1).verdict == "right"
 
 
+# --- functions of a file ---------------------------------------------------------------------------------------------
+
+FUNCTIONS = """module @several {
+  func.func public @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    %0 = stablehlo.tanh %x : tensor<4x8xf32>
+    return %0 : tensor<4x8xf32>
+  }
+  func.func @"a turn"(%x: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = call @shared(%x) : (tensor<8xf32>) -> tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+  func.func @shared(%x: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.sine %x : tensor<8xf32>
+    return %0 : tensor<8xf32> loc("of @main")
+  }
+}
+"""
+
+
+class Compiling:
+    """Compiles as Tenstorrent's compiler does, the one public function, which is @main; a sine becomes a cosine."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, text: str) -> Any:
+        assert programs(text) == public_names(text) == ["main"]
+        self.texts.append(text)
+        ttir = jm.from_mlir(text).as_text().replace("ttir.sin", "ttir.cos")
+        return SimpleNamespace(refusal="", stages={}, ttir=ttir, ttnn="")
+
+
+def test_each_function_that_nobody_calls_is_a_program(tmp_path: Path) -> None:
+    path, compiler = tmp_path / "several.mlir", Compiling()
+    path.write_text(FUNCTIONS)
+    found = jm.diagnose(path, compiler=compiler)
+    assert (found.verdict, found.op) == ("wrong", "ttir.cos")
+    assert list(found.stages.items())[:2] == [("@main", "right"), ("@a turn", "wrong")]
+    assert "(several.mlir:11)" in found.expected
+    assert len(compiler.texts) == 2
+    with pytest.raises(ArgumentValueError, match=r"the functions @main, @a turn.*choose it with --func main"):
+        jm.diagnose(path, X48, compiler=compiler)
+
+
+def test_a_function_of_a_file_is_compiled_alone(tmp_path: Path) -> None:
+    path, compiler = tmp_path / "several.mlir", Compiling()
+    for text, first in ((FUNCTIONS, "main"), (FUNCTIONS.replace("@main", "@first"), "first")):
+        path.write_text(text)
+        assert jm.diagnose(path, X48, compiler=compiler, function=first).verdict == "right"
+        for name in ("a turn", "shared"):
+            found = jm.diagnose(path, X48[0], compiler=compiler, function=name)
+            assert (found.verdict, found.op) == ("wrong", "ttir.cos")
+            assert [a.shape for a in argument_types(path, function=name)] == [(8,)]
+            assert not any(stage.startswith("@") for stage in found.stages)
+            assert "11" in found.expected
+    assert all(text.count("\n") == FUNCTIONS.count("\n") for text in compiler.texts)
+
+
 # --- settings --------------------------------------------------------------------------------------------------------
 
 SPLIT = exported(Case("split", lambda x, w: jnp.tanh(x @ w).sum(0), (X, W), (P("y"), P(None, "x"))))
@@ -150,7 +210,7 @@ def test_a_part_of_a_text_is_run_again(stage: str) -> None:
     assert small.operations == 1
     again = jm.diagnose({"shlo_frontend": small.stablehlo, stage: small.compiled})
     assert (again.verdict, again.op) == ("wrong", f"{stage}.sin")
-    assert "run again from the text, and wrong again" in str(small)
+    assert str(small).startswith("reproduction, 1 operation, run again from the text, and wrong again")
 
 
 def test_a_part_that_is_not_wrong_again_is_not_shown() -> None:

@@ -17,7 +17,7 @@ import jaxmesh as jm
 from jaxmesh.analysis.upstream import compile_text, environment, worker
 from jaxmesh.analysis.upstream.environment import UPSTREAM, find_plugin
 from jaxmesh.cli.main import main
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MeshError, MissingFileError, UpstreamError
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MeshError, MissingFileError, ParseError, UpstreamError
 from jaxmesh.stages.stages import Traced
 from jaxmesh.stages.upstream import UpstreamResult
 
@@ -153,6 +153,16 @@ def test_a_refusal_has_the_line_of_the_user(play: Play) -> None:
 def test_a_refusal_without_a_diagnostic_is_jaxs_message(play: Play) -> None:
     made = compile_text(PROGRAM, plugin=play(job='answer({"refused": "INTERNAL: no such pass"}); continue'))
     assert str(made.refusal) == "no such pass"
+
+
+def test_an_error_of_the_parser_has_the_line_alone(play: Play) -> None:
+    said = "UNKNOWN: -:6:10: error: custom op 'x.y' is unknown\\n<unknown>:0: error: Failed to parse using StableHLO v1"
+    with pytest.raises(
+        ParseError, match=r"^line 6: custom op 'x.y' is unknown; the compiler cannot parse this as Stab"
+    ):
+        compile_text(
+            PROGRAM, plugin=play(job=f'shutil.rmtree(folder / "irs"); answer({{"refused": "{said}"}}); continue')
+        )
 
 
 def test_this_process_works_while_the_compiler_does(play: Play, tmp_path: Path) -> None:
