@@ -76,17 +76,6 @@ def with_wide(run: Any) -> Any:
         return run()
 
 
-def steps(limit: bool) -> str:
-    """Returns the C++ of a loop that ends after three steps, or when the devices say so."""
-
-    def f(x: Any) -> Any:
-        if limit:
-            return lax.fori_loop(0, 3, lambda _, v: v * 2, x)
-        return lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x)
-
-    return jm.jit(f, mesh=mesh()).lower(X).as_text("cpp")
-
-
 def kept(axis: str = "y") -> Any:
     """Returns a program that takes a whole array, split over the mesh."""
     return jm.jit(lambda x: 2 * x).lower(own(axis)).compile()
@@ -145,8 +134,6 @@ CASES = [
          lambda: jm.jit(lambda x: x.at[0].apply(jnp.sin), mesh=mesh()).lower(X).as_text(), {
         "write x.at[i].set(f(x[i]))":
             lambda: jm.jit(lambda x: x.at[0].set(jnp.sin(x[0])), mesh=mesh()).lower(X).as_text()}),
-    Case("a loop whose end the devices know", lambda: steps(limit=False), {
-        "a static limit: (i < 8) & condition": lambda: steps(limit=True)}),
     Case("an empty mesh", lambda: double(mesh=AbstractMesh((), ()))(X), {
         "make one with jaxmesh.make_mesh((2, 4))": lambda: double(mesh=jm.make_mesh((2, 4)))(X)}),
     Case("no mesh", lambda: jm.visualize((8, 8), P("y")), {
