@@ -262,7 +262,7 @@ def _exchanged_elements(
     """Returns the elements that a device receives if each device sends its part of a slice, dim by dim."""
     own, moved = list(local_shape(shape, present, sizes)), 0
     for d in [d for d, axes in enumerate(present) if axes != whole[d]]:
-        own[d] = sliced[d]
+        own[d] = min(own[d], sliced[d])
         moved += math.prod(own) * (count(present[d], sizes) - 1)
     return moved
 

@@ -159,12 +159,18 @@ def _scan(step: Step, initial: list[jax.Array], counter: Counter, stacks: Stacks
 
 
 def find_counter(op: ir.Operation) -> Counter | None:
-    """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other loop."""
+    """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other loop.
+
+    A counter of floats may step by fractions, and one that passes the last number of its type starts again.
+    """
     cond, body = (r.blocks[0] for r in op.regions)
     test = producer(cond.operations[-1].operands[0], "stablehlo.compare")
     if test is None or enum_of(test, "comparison_direction") != "LT":
         return None
     left, right = test.operands
+    kind = ir.RankedTensorType(left.type).element_type
+    if not isinstance(kind, ir.IntegerType):
+        return None
     number = next((i for i, v in enumerate(cond.arguments) if v == left), None)
     limit, start = _number(right, op, cond), None if number is None else _number(op.operands[number], op, None)
     if number is None or limit is None or start is None:
@@ -176,9 +182,14 @@ def find_counter(op: ir.Operation) -> Counter | None:
     if y == body.arguments[number]:
         x, y = y, x
     step = _number(y, op, body)
-    if x != body.arguments[number] or step is None or step <= 0:
+    if x != body.arguments[number] or step is None or not 0 < step <= _most(kind) - limit:
         return None
     return Counter(number, start, step, max(-(-(limit - start) // step), 0))
+
+
+def _most(kind: ir.IntegerType) -> int:
+    """Returns the greatest number of a type."""
+    return 2 ** (kind.width if str(kind).startswith("u") else kind.width - 1) - 1
 
 
 def _number(value: ir.Value, loop: ir.Operation, block: ir.Block | None) -> int | None:

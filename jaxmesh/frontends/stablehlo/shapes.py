@@ -169,9 +169,10 @@ def _exchange_slice(call: ShardedCall, x: jax.Array, start: jax.Array, dim: int)
     """Returns a slice of a split dim: of each shard the slice that lies nearest, joined; of those the rows wanted."""
     axes, size, local, whole = call.shardings[0][dim], call["slice_sizes"][dim], x.shape[dim], call.shapes[0][dim]
     start = lax.convert_element_type(_clamp_start(start, whole - size), np.int32)
-    most = np.int32(local - size)
+    part = min(size, local)
+    most = np.int32(local - part)
     nearest = lax.clamp(np.int32(0), start - axis_position(axes, call.program.sizes) * np.int32(local), most)
-    x = _device_slice(x, nearest, size, dim)
+    x = _device_slice(x, nearest, part, dim)
     for axis in reversed(axes):
         x = all_gather(x, axis, dim)
     call.program.decisions.collective("all_gather", axes, f"each device sends its part of a slice of dim {dim}")
@@ -180,7 +181,7 @@ def _exchange_slice(call: ShardedCall, x: jax.Array, start: jax.Array, dim: int)
     rows = lax.iota(np.int32, size) + start
     owner = lax.div(rows, np.int32(local))
     begin = lax.clamp(np.int32(0), start - owner * np.int32(local), most)
-    places = owner * np.int32(size - local) + rows - begin
+    places = owner * np.int32(part - local) + rows - begin
     return jnp.take(x, places, axis=dim, mode="clip")
 
 

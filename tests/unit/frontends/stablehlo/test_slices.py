@@ -132,6 +132,38 @@ def test_rows_at_computed_places_are_those_of_jax_bit_by_bit(name: str, dtype: A
             assert same_bits(np.asarray(got), np.asarray(want))
 
 
+def test_a_slice_longer_than_a_shard() -> None:
+    """Each device sends its whole shard of such a dim, and a part of the other."""
+    x, mesh = rows_of(8, np.float32, 16), jm.make_mesh((4, 2), ("y", "x"))
+    fun = lambda x, i, j: lax.dynamic_slice(x, (i, j), (1, 12))  # noqa: E731
+    program = jm.jit(fun, mesh=mesh, in_shardings=(P("x", "y"), P(), P()))
+    for start in np.int32([[-2, 35], [3, -15], [5, 2]]):
+        lowered = program.lower(x, *start)
+        assert "all_gather" in lowered.as_text()
+        for got in (program(x, *start), lowered.reference(x, *start)):
+            assert same_bits(np.asarray(got), np.asarray(fun(x, *start)))
+
+
+COUNTERS = [(np.int8, 96, 126, 7), (np.uint8, 0, 250, 9), (np.int8, -100, 100, 1), (np.float32, 0, 5, 1.5)]
+
+
+@pytest.mark.parametrize(("dtype", "start", "limit", "step"), COUNTERS)
+def test_counters_that_start_again_or_step_by_fractions(dtype: Any, start: int, limit: int, step: float) -> None:
+    """Against a loop of NumPy; the first passes the last number of its type and starts again."""
+
+    def count(x: Any) -> Any:
+        body = lambda s: (s[0] + dtype(step), s[1] + 1)  # noqa: E731
+        return lax.while_loop(lambda s: s[0] < dtype(limit), body, (jnp.asarray(start, dtype), x))
+
+    i, trips = np.full(1, start, dtype), 0
+    while i[0] < limit:
+        i, trips = i + np.full(1, step, dtype), trips + 1
+    x = np.arange(16, dtype=np.int32)
+    lowered = jm.jit(count, mesh=LINE, in_shardings=P("x")).lower(x)
+    for last, y in (lowered.compile()(x), lowered.reference(x)):
+        assert (last, *np.asarray(y)) == (i[0], *(x + trips))
+
+
 def sent(fun: Any, mesh: Any, spec: Any, *args: Any) -> int:
     program = jm.jit(fun, mesh=mesh, in_shardings=(spec, *[P()] * (len(args) - 1)))
     return sum(t.sent for t in program.lower(*args).explain().totals() if t.kind not in ("distribute", "aggregate"))
