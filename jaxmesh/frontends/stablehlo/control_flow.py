@@ -161,7 +161,7 @@ def _scan(step: Step, initial: list[jax.Array], counter: Counter, stacks: Stacks
 def find_counter(op: ir.Operation) -> Counter | None:
     """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other loop.
 
-    A counter of floats may step by fractions, and one that passes the last number of its type starts again.
+    A counter of floats may step by fractions. Integers that pass the last number of the type start again.
     """
     cond, body = (r.blocks[0] for r in op.regions)
     test = producer(cond.operations[-1].operands[0], "stablehlo.compare")
