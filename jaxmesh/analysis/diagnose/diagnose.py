@@ -39,7 +39,7 @@ from jaxmesh.analysis.diagnose.rounding import error_of
 from jaxmesh.analysis.diagnose.stage import read_after_free
 from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, texts_of
 from jaxmesh.analysis.diagnose.tracking import Track, track
-from jaxmesh.analysis.diagnose.unread import Unread, follow
+from jaxmesh.analysis.diagnose.unread import Unread, follow, otherwise_in
 from jaxmesh.analysis.environments import cache_folder
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream import UpstreamProgram, compile_text, refused_or_given
@@ -207,7 +207,8 @@ def _diagnose(texts: StageTexts, reference: Reference) -> tuple[Diagnosis, list[
             if found is not None:
                 break
     if found is None:
-        found = _without_errors(runs, reference.otherwise)
+        made = {name: otherwise_in(name, text, reference) for name, text in texts.stages.items()}
+        found = _without_errors(runs, {"shlo_compiler": reference.otherwise, **made})
     rest = {n: r.not_explained for n, r in runs.items() if isinstance(r, Track) and r.not_explained}
     return replace(found, unexplained=rest), [r for r in runs.values() if isinstance(r, Track)]
 
@@ -369,14 +370,16 @@ def _summary(run: Track | str) -> str:
     )
 
 
-def _without_errors(runs: Mapping[str, Track | str], otherwise: Sequence[str]) -> Diagnosis:
+def _without_errors(runs: Mapping[str, Track | str], otherwise: Mapping[str, Sequence[str]]) -> Diagnosis:
     verdict = max((_verdict(run) for run in runs.values()), key=ORDER.index)
     unread = [f"{name} is {run}" for name, run in runs.items() if isinstance(run, str)]
     pccs = [run.pcc for run in runs.values() if isinstance(run, Track)]
     stages = {name: _summary(run) for name, run in runs.items()}
-    if otherwise:
-        cause = "; ".join(otherwise)
-        return Diagnosis(WRONG, "shlo_compiler", "func.return", cause=cause, stages=stages, pcc=min(pccs, default=1.0))
+    for name, said in otherwise.items():
+        if said:
+            op, cause = "func.return" if name == "shlo_compiler" else "func.func", "; ".join(said)
+            stages |= {name: f"wrong, {cause}"} if name in stages else {}
+            return Diagnosis(WRONG, name, op, cause=cause, stages=stages, pcc=min(pccs, default=1.0))
     if verdict == LESS_PRECISE:
         return less_precise(next(r for r in runs.values() if isinstance(r, Track) and _verdict(r) == verdict), stages)
     return Diagnosis(verdict, cause="; ".join(unread), stages=stages, pcc=min(pccs, default=float("nan")))

@@ -15,6 +15,8 @@ from jax.sharding import AbstractMesh
 from jaxmesh.analysis.diagnose import in_numpy
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.reference_rules import RULES
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program
 from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.dialects.textual import check_executable
@@ -24,7 +26,7 @@ from jaxmesh.frontends.mlir.module import BoundaryAttributes, choose, declared_m
 from jaxmesh.frontends.mlir.text import PrintedText, Text, fitting_mesh, with_layouts_obeyed
 from jaxmesh.frontends.mlir.trace import trace_program
 from jaxmesh.frontends.mlir.upgrade import FUNCTIONS
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count, local_shape, show
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import lru_cached, lru_cached_by_config
 from jaxmesh.jaxprs.compat import Literal
@@ -191,6 +193,33 @@ def place_arguments(stage: StageProgram, arrays: Sequence[Array], declared: Sequ
         blocks = {c: block_of(value, sharding, stage.mesh, c) for c in stage.coordinates}
         placed.append(blocks if on_devices else value)
     return placed
+
+
+def placed_otherwise(stage: StageProgram, arrays: Sequence[Array], declared: Sequence[Sharding | None]) -> list[str]:
+    """Returns one sentence for each argument that a stage has on its devices in another layout than is asked."""
+    found, rows = list[str](), zip(arrays, stage.text.avals, stage.text.presharded, declared, strict=False)
+    for number, (x, aval, on_devices, asked) in enumerate(rows):
+        axes = axes_of(asked or ())
+        if asked is None or x.ndim != aval.ndim or not all(a in stage.mesh for a in axes):
+            continue
+        is_split, said = any(stage.mesh[a] > 1 for a in axes), f"argument {number} is asked as {show(asked)}"
+        local, made = local_shape(x.shape, asked, stage.mesh), aval.shape
+        if on_devices and made != local and all(n and m % n == 0 for m, n in zip(x.shape, made, strict=True)):
+            found.append(f"{said}, of which a device has the shape {list(local)}, and made with the shape {list(made)}")
+        elif not on_devices and is_split and _is_used_whole(stage, number):
+            found.append(f"{said} and marked unsharded, which says one whole array of the host; the devices hold P()")
+    return found
+
+
+def _is_used_whole(stage: StageProgram, number: int) -> bool:
+    """Returns True if operations read an argument, and none distributes it."""
+    program = stage.text.program
+    rest, read = {program.arguments[number].value}, list[Op]()
+    for op in program.ops:
+        if rest & set(op.used) and op.results:
+            read.append(op)
+            rest |= set(op.results) if has_trait(op.name, Trait.LAYOUT) or has_trait(op.name, Trait.VIEW) else set()
+    return bool(read) and not any(has_trait(op.name, Trait.TRANSFERS) for op in read)
 
 
 @dataclass(frozen=True, slots=True)

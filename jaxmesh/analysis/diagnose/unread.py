@@ -17,7 +17,7 @@ from jaxmesh.analysis.diagnose.proposals import MOVES, Proposal
 from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.source_lines import line
-from jaxmesh.analysis.diagnose.stage import Copies, place_arguments, read_stage
+from jaxmesh.analysis.diagnose.stage import Copies, place_arguments, placed_otherwise, read_stage
 from jaxmesh.analysis.diagnose.tracking import Track, Value, track
 from jaxmesh.errors import JaxmeshError, UnsupportedError
 from jaxmesh.runtime.progress import progress
@@ -87,6 +87,16 @@ def _track(name: str, text: str, reference: Reference, pool: Globals) -> Track:
         raise UnsupportedError(f"it has {len(stage.text.program.results)} results, not {len(reference.outputs)}.")
     with progress(f"{name} on {len(stage.coordinates)} devices"):
         return track(stage, reference, pool, placed)
+
+
+def otherwise_in(name: str, text: str, reference: Reference) -> list[str]:
+    """Returns one sentence for each argument that a text lays out in another way than is asked; none of a text that
+    cannot be read."""
+    try:
+        stage = read_stage(name, text, reference.axes)
+    except JaxmeshError:
+        return []
+    return placed_otherwise(stage, reference.inputs, reference.arguments)
 
 
 class Unread:

@@ -961,6 +961,37 @@ def test_a_result_that_is_asked_in_shards_and_marked_whole(last: str, kind: str,
     assert found.cause == (wanted if held else "")
 
 
+@pytest.mark.parametrize(
+    ("kind", "marks", "cause"),
+    [
+        ("4x8xf32", {}, ""),
+        (
+            "8x2xf32",
+            {},
+            "argument 0 is asked as P('y', None), of which a device has the shape [4, 8], and made with the shape "
+            "[8, 2]",
+        ),
+        (
+            "8x8xf32",
+            {"presharded": "unsharded"},
+            "argument 0 is asked as P('y', None) and marked unsharded, which says one whole array of the host; the "
+            "devices hold P()",
+        ),
+    ],
+)
+def test_an_argument_that_is_laid_out_otherwise_is_wrong(kind: str, marks: dict[str, str], cause: str) -> None:
+    body = "    %0 = stablehlo.tanh %arg0 : tensor<8x8xf32>\n    return %0 : tensor<8x8xf32>"
+    rows = line(0, "tanh", "%a", "", f"(tensor<{kind}>) -> tensor<{kind}>")
+    ttir = local({"a": kind}, f"{rows}    return %0 : tensor<{kind}>", kind)
+    for old, new in marks.items():
+        ttir = ttir.replace(old, new)
+    found = jm.diagnose(
+        {"shlo_frontend": frontend(sharded(0, "8x8xf32", "y", ""), body, "tensor<8x8xf32>"), "ttir": ttir}
+    )
+    assert (found.verdict, found.cause) == ("wrong" if cause else "right", cause)
+    assert found.stages["ttir"].startswith(f"{found.verdict}, {cause}")
+
+
 def test_infinite_errors_are_named() -> None:
     x = jnp.ones((8, 4))
     texts = texts_of(lambda x: jnp.where(jnp.flip(x, 0) < 0, jnp.nan, x), x)
