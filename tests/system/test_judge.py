@@ -388,7 +388,7 @@ def test_a_kernel_that_needs_more_of_l1_than_is_left(exported: Path, tmp_path: P
 
 def test_a_program_that_is_too_large_by_itself() -> None:
     found = lowered(65536, 64, 131072).judge()
-    assert (found.outcome, found.largest(1)[0].role) == ("does not fit", "temporary")
+    assert (found.outcome, found.largest(1)[0].role) == ("does not fit", "result")
     assert found.largest(1)[0].line.startswith(MATMUL)
     verdict = judge_program(lowered(65536, 64, 131072).default_program())
     assert verdict.refusal is not None
