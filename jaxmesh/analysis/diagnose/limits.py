@@ -45,10 +45,10 @@ def limited(run: Track, rounded: Rounded) -> list[Output]:
 
 
 def nearest(run: Track, find: Callable[[], Culprit]) -> Culprit | None:
-    """Returns the operation that brings results much nearer, and as near as other roundings make likely, where less is
-    asked of them.
+    """Returns the wrong operation that `find` names under stricter limits, which stay then; None if it names none.
 
-    Results that may be right are wrong if a change of the text alone brings them much nearer, which roundings never do.
+    The limits are the errors that other roundings of the program make likely, and a quarter of each error. Results that
+    were right are wrong only if a change of the text meets these limits, which no rounding does.
     """
     outputs = run.outputs
     unlikely = [math.isfinite(o.spread) and o.error > min(o.limit, _LIKELY * o.spread) for o in outputs]
