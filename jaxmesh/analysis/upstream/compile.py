@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from jaxmesh.analysis.machines import DEFAULT, MACHINES, Machine, machine_named
 from jaxmesh.analysis.upstream.environment import Plugin, find_plugin
 from jaxmesh.analysis.upstream.result import UpstreamProgram, UpstreamRefusal
-from jaxmesh.analysis.upstream.worker import FOLDERS, compile_on_worker, locked
+from jaxmesh.analysis.upstream.worker import compile_on_worker
 from jaxmesh.errors import ArgumentTypeError, MeshError, ParseError
 from jaxmesh.jaxprs.source_locations import resolve
 
@@ -71,17 +70,12 @@ def compile_text(
             f"the program is for {count} devices, and {machine.name} has {machine.devices}; name a larger cluster."
         )
     found = find_plugin(plugin)
-    with tempfile.TemporaryDirectory(prefix=f"{FOLDERS}program-") as scratch, locked(scratch):
-        folder = Path(scratch)
-        (folder / "program.mlir").write_text(stablehlo, encoding="utf-8")
-        job = {
-            "source": str(folder / "program.mlir"),
-            "count": count,
-            "folder": scratch,
-            "options": {str(k): str(v) for k, v in (options or {}).items()},
-        }
-        answer, log = compile_on_worker(found, machine, job, timeout, meanwhile)
+    job = {"count": count, "options": {str(k): str(v) for k, v in (options or {}).items()}}
+
+    def read(folder: Path, answer: Mapping[str, Any], log: str) -> UpstreamProgram:
         return _result(folder, found, machine, answer.get("refused"), log)
+
+    return compile_on_worker(found, machine, stablehlo, job, timeout, meanwhile, read)
 
 
 def check_plugin(plugin: str | os.PathLike[str]) -> Plugin:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxmesh.analysis.environments import clean_environment
 from jaxmesh.analysis.machines import Machine
@@ -25,10 +25,13 @@ from jaxmesh.analysis.upstream.environment import UPSTREAM, Plugin
 from jaxmesh.errors import UpstreamError
 from jaxmesh.runtime.progress import progress
 
+R = TypeVar("R")
 RUNNER = Path(__file__).parent / "runner" / "__main__.py"
 PROGRAM = "the program"
 FOLDERS = "jaxmesh-compiler-"
 """The beginning of the names of temporary folders."""
+_JOB = "program"
+"""The folder of a program, in that of its compiler."""
 _NEW = 60.0
 """The seconds in which a folder is locked after it was made."""
 STARTS_WITHIN = 180.0
@@ -43,11 +46,17 @@ _workers: dict[tuple[Plugin, str], Worker] = {}
 
 
 def compile_on_worker(
-    plugin: Plugin, machine: Machine, job: Mapping[str, object], timeout: float, meanwhile: Callable[[], object] | None
-) -> tuple[Mapping[str, Any], str]:
-    """Returns the worker's answer to a job, and what the compiler wrote meanwhile; starts a worker if necessary.
+    plugin: Plugin,
+    machine: Machine,
+    text: str,
+    job: Mapping[str, object],
+    timeout: float,
+    meanwhile: Callable[[], object] | None,
+    read: Callable[[Path, Mapping[str, Any], str], R],
+) -> R:
+    """Returns what `read` makes of the folder of a job, the worker's answer, and what the compiler wrote meanwhile.
 
-    `meanwhile` runs in this process between the job and its answer.
+    Starts a worker if necessary. `meanwhile` runs in this process between the job and its answer.
 
     Raises:
       UpstreamError: the compiler does not start, takes no description, crashed, or took longer than `timeout` seconds.
@@ -61,7 +70,7 @@ def compile_on_worker(
             worker = Worker(plugin, machine)
         try:
             with progress(f"{plugin} compiles"):
-                worker.send(job)
+                folder = worker.send(text, job)
                 if meanwhile is not None:
                     meanwhile()
                 answer = worker.answer(timeout)
@@ -69,7 +78,7 @@ def compile_on_worker(
             worker.close()
             raise
         _workers[key] = worker
-        return answer
+        return read(folder, *answer)
 
 
 def with_assets(plugin: Plugin, machine: Machine, use: Callable[[Path], object]) -> None:
@@ -111,7 +120,7 @@ class Worker:
         sweep_folders()
         self._with_assets = assets
         # Two plugins that share a temporary folder delete each other's description.
-        folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}upstream-"))
+        folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
         self._plugin, self._folder, self._log = plugin, folder, folder / "log"
         description = folder / f"{machine.name}.ttsys"
         description.write_bytes(describe_system(machine))
@@ -135,7 +144,7 @@ class Worker:
         self, command: Sequence[str], folder: Path, variables: Mapping[str, str], writer: int
     ) -> subprocess.Popen[bytes]:
         try:
-            with self._log.open("wb") as log, locked(folder) as lock:
+            with self._log.open("wb") as log, _locked(folder) as lock:
                 return subprocess.Popen(
                     command, cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=log, stderr=log,
                     pass_fds=[writer, lock], start_new_session=True,
@@ -154,16 +163,20 @@ class Worker:
         self.close()
         return False
 
-    def send(self, job: Mapping[str, object]) -> None:
-        """Sends a job, also to a process that still starts."""
-        stdin = self._process.stdin
+    def send(self, text: str, job: Mapping[str, object]) -> Path:
+        """Sends a job, also to a process that still starts; returns the job's folder."""
+        stdin, folder = self._process.stdin, self._folder / _JOB
         assert stdin is not None
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / "program.mlir").write_text(text, encoding="utf-8")
         self._logged = self._log.stat().st_size
         try:
-            stdin.write(json.dumps(job).encode() + b"\n")
+            stdin.write(json.dumps({**job, "folder": str(folder)}).encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
             pass  # The process has died; the missing reply tells how.
+        return folder
 
     def answer(self, timeout: float) -> tuple[Mapping[str, Any], str]:
         """Returns the answer to the job that was sent, and what the compiler wrote meanwhile."""
@@ -188,7 +201,7 @@ class Worker:
         for unpacked in self._folder.glob(_ASSETS):
             self._with_assets(unpacked)
             shutil.rmtree(unpacked, ignore_errors=True)
-        self._files = tuple(self._folder.iterdir())
+        self._files = tuple(p for p in self._folder.iterdir() if p.name != _JOB)
 
     def _reply(self, timeout: float, what: str) -> Mapping[str, Any]:
         end = time.monotonic() + timeout
@@ -218,7 +231,9 @@ class Worker:
     def close(self) -> None:
         """Ends the process, and removes its folder."""
         if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                # Beside the compiler, the process that waits for this one's end.
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             with contextlib.suppress(BrokenPipeError):
                 # A job that the process has not read is still in the buffer.
@@ -235,7 +250,7 @@ class Worker:
 
 
 @contextlib.contextmanager
-def locked(folder: str | os.PathLike[str]) -> Generator[int]:
+def _locked(folder: Path) -> Generator[int]:
     """Keeps a folder from removal by other processes, as long as a process holds the descriptor."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -247,7 +262,7 @@ def locked(folder: str | os.PathLike[str]) -> Generator[int]:
 
 def sweep_folders() -> None:
     """Removes temporary folders of processes that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*-*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
         # Another user's folder cannot be opened; a new one is not locked yet.
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

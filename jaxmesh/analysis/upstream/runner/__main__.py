@@ -1,17 +1,21 @@
 """Compiles StableHLO with a PJRT plugin of tt-xla: `python __main__.py LIBRARY DESCRIPTION REPLIES`.
 
-Each line of standard input is a job as JSON: `source` (a file), `count` (of devices), `folder` (for the texts of all
-stages), `options`. Each line of the file descriptor REPLIES is an answer; the library itself writes to standard error.
+Each line of standard input is a job as JSON: `folder` (of `program.mlir`, and for the texts of all stages), `count` (of
+devices), `options`. Each line of the file descriptor REPLIES is an answer; the library itself writes to standard error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import re
+import select
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -84,7 +88,7 @@ def accept_description(client: object, library: str, description: bytes) -> bool
 def work(client: object, job: dict[str, Any]) -> dict[str, Any]:
     """Compiles one program into files of the job's folder."""
     folder = Path(job["folder"])
-    text = Path(job["source"]).read_text(encoding="utf-8")
+    text = (folder / "program.mlir").read_text(encoding="utf-8")
     try:
         payload = compile_text(client, text, job["count"], job["options"] | {"export_path": str(folder)})
     except (RuntimeError, ValueError) as error:
@@ -95,19 +99,32 @@ def work(client: object, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(library: str, description: str, replies: str) -> None:
-    """Performs jobs until standard input ends; removes the folders of a process that was killed."""
-    owner, folders = os.getppid(), [os.environ["TMPDIR"]]
-    try:
-        with os.fdopen(int(replies), "w", encoding="utf-8") as out:
-            serve(library, Path(description), out, folders)
-    finally:
-        if os.getppid() != owner:
-            for folder in (*folders, *(json.loads(line)["folder"] for line in sys.stdin)):
-                shutil.rmtree(folder, ignore_errors=True)
+    """Performs jobs until standard input ends."""
+    end_with_owner(int(replies))
+    with os.fdopen(int(replies), "w", encoding="utf-8") as out:
+        serve(library, Path(description), out)
 
 
-def serve(library: str, description: Path, out: IO[str], folders: list[str]) -> None:
-    """Writes the answers to jobs; adds the folder of each to `folders`."""
+def end_with_owner(replies: int) -> None:
+    """Starts a process that ends this one, and removes its folder, when its owner has ended: a killed one cannot."""
+    compiler = os.getpid()
+    if os.fork():
+        return
+    # The owner waits for the end of the replies.
+    os.close(replies)
+    owner = select.poll()
+    owner.register(0, select.POLLHUP)
+    owner.poll()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(compiler, signal.SIGKILL)
+    while os.getppid() == compiler:
+        time.sleep(0.01)
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    os._exit(0)
+
+
+def serve(library: str, description: Path, out: IO[str]) -> None:
+    """Writes the answers to jobs."""
 
     def answer(value: dict[str, object]) -> None:
         print(json.dumps(value), file=out, flush=True)
@@ -125,9 +142,7 @@ def serve(library: str, description: Path, out: IO[str], folders: list[str]) -> 
     # A job may wait already; what it logs comes after.
     answer({"devices": len(devices), "logged": os.fstat(2).st_size})
     for line in sys.stdin:
-        job = json.loads(line)
-        folders[1:] = [job["folder"]]
-        answer(work(client, job))
+        answer(work(client, json.loads(line)))
 
 
 if __name__ == "__main__":

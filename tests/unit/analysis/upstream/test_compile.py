@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -273,7 +275,7 @@ def test_a_cleaned_folder_means_another_compiler(play: Play, what: str) -> None:
 
 def test_folders_of_killed_processes_go(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
-    dead = temporary / f"{worker.FOLDERS}upstream-dead"
+    dead = temporary / f"{worker.FOLDERS}dead"
     dead.mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setattr(worker, "_NEW", -1.0)
@@ -285,6 +287,28 @@ def test_folders_of_killed_processes_go(play: Play, monkeypatch: pytest.MonkeyPa
     assert first.exists()
     worker.close_workers()
     assert list(temporary.iterdir()) == []
+
+
+def test_nothing_stays_when_a_process_is_killed_while_the_compiler_works(play: Play, tmp_path: Path) -> None:
+    library = play(
+        start=f"import runpy; runpy.run_path({str(worker.RUNNER)!r})['end_with_owner'](out.fileno())",
+        job=f"pathlib.Path({str(tmp_path)!r}, 'works').touch(); time.sleep(600)",
+    )
+    (temporary := tmp_path / "temporary").mkdir()
+    code = PROCESS.format(runner=str(tmp_path / "runner.py"), program=PROGRAM, library=str(library)) + "folder()"
+    owner = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "TMPDIR": str(temporary)})
+    wait_until((tmp_path / "works").exists)
+    assert len(list(temporary.iterdir())) == 1
+    owner.kill()
+    owner.wait()
+    wait_until(lambda: not list(temporary.iterdir()))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_mistakes_of_the_caller(play: Play) -> None:
