@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.errors import FolderError, JaxmeshError
+from jaxmesh.runtime.scratch import temporary_folder
 from jaxmesh.validate import alone
 
 _SECONDS = 120
@@ -147,14 +148,11 @@ class Library:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             # In a folder that others may write to, a name that they can guess is theirs to create first.
-            private = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-            try:
+            with temporary_folder(f".{target.name}.", target.parent) as private:
                 self._create(private / "new", base or self.base_python(), version, target.name)
                 finish(private / "new")
                 with alone(private_folder(cache_folder())):
                     _exchange(private / "new", target, private / "old")
-            finally:
-                shutil.rmtree(private, ignore_errors=True)
         except OSError as error:
             raise self.error(f"no environment can be made in {str(folder)!r}: {error}; name another folder.") from None
         return own

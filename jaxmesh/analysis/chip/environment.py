@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from multiprocessing import Pipe
@@ -25,6 +24,7 @@ from jaxmesh.analysis.upstream.environment import find_plugin
 from jaxmesh.analysis.upstream.worker import with_assets
 from jaxmesh.errors import ChipError
 from jaxmesh.runtime.progress import progress
+from jaxmesh.runtime.scratch import end_with, kill_group, make_folder, remove_folder
 
 CHIP = replace(
     TTNN, name="the simulated chip", requirement="wolfpine", tested="2.2", beside=(f"ttnn=={TTNN.tested}",),
@@ -90,8 +90,7 @@ class Chip:
         self._seconds = seconds
         self._python, self._simulator, self.versions = find_environment(python)
         self._running: tuple[subprocess.Popen[bytes], Any] | None = None
-        self._temporary = tempfile.TemporaryDirectory(prefix="jaxmesh-chip-")
-        self.folder = Path(self._temporary.name)
+        self.folder = make_folder("jaxmesh-chip-")
 
     def call(self, source: str, names: Mapping[str, Any]) -> tuple[str, list[Any], float]:
         """Returns how a printed call failed, empty if it did not, its results as arrays of NumPy, and its seconds; the
@@ -109,15 +108,16 @@ class Chip:
     def close(self) -> None:
         """Ends the process, and removes its folder."""
         self._end()
-        self._temporary.cleanup()
+        remove_folder(self.folder)
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Any]:
         link, other = Pipe()
         with progress("the simulated chip starts"), (self.folder / "log").open("wb") as log:
             self._running = running = subprocess.Popen(
                 [self._python, _RUNNER, "calls", str(other.fileno())], cwd=self.folder, env=self._variables(),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[other.fileno()], start_new_session=True,
             ), link  # fmt: skip
+            end_with(self.folder, running[0].pid)
             other.close()
             if failed := self._answer(link, 180.0)[0]:
                 raise ChipError(f"the simulated chip ({self.versions}) does not start: it {failed}; {CHIP.get}.")
@@ -156,6 +156,6 @@ class Chip:
         if self._running is not None:
             process, link = self._running
             self._running = None
-            process.kill()
+            kill_group(process.pid)
             process.wait()
             link.close()

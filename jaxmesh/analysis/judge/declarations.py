@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from jaxmesh.emit.cpp.printer import SOURCE
 from jaxmesh.errors import UpstreamError
 from jaxmesh.jaxprs.source_locations import short_location
 from jaxmesh.runtime.progress import progress
+from jaxmesh.runtime.scratch import run_in, temporary_folder
 
 COMPILER = "g++"
 HEADERS = Path(__file__).parent / "cpp"
@@ -122,9 +122,9 @@ def check_text(text: str, *, plugin: str | os.PathLike[str] | None = None, timeo
         text, count = re.subn(rf"DataType::{name.upper()}\b", f"DataType::{other!s}", text)
         if count:
             remarks.append(f"ttnn lacks an element type of the program: {other} replaces {name}")
-    with tempfile.TemporaryDirectory(prefix="jaxmesh-cpp-") as folder, progress("C++ declarations"):
-        _write_headers(Path(folder))
-        compile_text = _Compiler(compiler, headers_of(found), Path(folder), timeout)
+    with temporary_folder("jaxmesh-cpp-") as folder, progress("C++ declarations"):
+        _write_headers(folder)
+        compile_text = _Compiler(compiler, headers_of(found), folder, timeout)
         refusals = tuple(_refusals(text.splitlines(), compile_text))
     number = subprocess.run([compiler, "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
     return CppVerdict(f"{found}, read by {COMPILER} {number}", len(_CALL.findall(text)), refusals, tuple(remarks))
@@ -154,9 +154,8 @@ class _Compiler:
             *(part for folder in folders for part in ("-isystem", str(folder))),
             _FILE,
         ]
-        where: Any = {"cwd": self.folder, "env": os.environ | {"LC_ALL": "C"}, "timeout": self.timeout}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, **where)
+            done = run_in(self.folder, command, self.timeout, cwd=self.folder, env=os.environ | {"LC_ALL": "C"})
         except subprocess.TimeoutExpired:
             said = f"{COMPILER} took more than {self.timeout:g} s; in Python, timeout= allows more."
             raise UpstreamError(said) from None
@@ -270,14 +269,11 @@ def headers_of(plugin: Plugin) -> Path:
 
 
 def _copy(assets: Path, target: Path) -> None:
-    made = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
-    try:
+    with temporary_folder(".new-", target.parent) as made:
         for top in ("ttnn", "tt_metal"):
             shutil.copytree(assets / top, made / top, ignore=_others)
         if not target.is_dir():
             made.rename(target)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _others(folder: str, names: list[str]) -> set[str]:

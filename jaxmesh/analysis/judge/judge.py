@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from jaxmesh.emit.export_folder import LOCATIONS, check_folder, python_files
 from jaxmesh.emit.python.printer import ENDLESS_LOOP
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
 from jaxmesh.runtime.progress import progress
+from jaxmesh.runtime.scratch import run_in, temporary_folder
 
 RUNNER = Path(__file__).parent / "runner"
 BOARDS = Path("/dev/tenstorrent")
@@ -103,11 +103,11 @@ def judge_folder(
     shapes = shapes or _MADE.search(text) is not None
     check_folder(folder, tensors=not shapes)
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
-    with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
-        with progress("lines of main.py", text.count("\n"), lambda: _progress(Path(scratch))):
-            done = _start(environment, target, folder, Path(scratch), options, timeout)
+    with temporary_folder("jaxmesh-judge-") as scratch:
+        with progress("lines of main.py", text.count("\n"), lambda: _progress(scratch)):
+            done = _start(environment, target, folder, scratch, options, timeout)
         endless = (ENDLESS,) if target is not None and ENDLESS_LOOP in text else ()
-        verdict = _verdict(environment, target, folder, Path(scratch), done)
+        verdict = _verdict(environment, target, folder, scratch, done)
         return dataclasses.replace(verdict, remarks=verdict.remarks + _replaced_types(text) + endless)
 
 
@@ -118,9 +118,9 @@ def judge_program(program: Program, held: PeakMemory | None = None, **options: A
     missing = 0 if held is None or machine is None else max(held.peak - machine.dram_bytes, 0)
     if machine is not None and missing:
         return Verdict(TOO_LARGE, "", machine.name, tuple(program.mesh.values()), held=held, missing=missing)
-    with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as folder:
+    with temporary_folder("jaxmesh-judge-") as folder:
         for name, text in python_files(program, [False] * len(program.results)).items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
         verdict = judge_folder(folder, shapes=True, **options)
         uncounted = () if held is None or not held.uncounted else (held.uncounted,)
         return dataclasses.replace(verdict, held=held, remarks=verdict.remarks + uncounted)
@@ -163,14 +163,12 @@ def _start(
             "TT_METAL_SLOW_DISPATCH_MODE": "1",
             "TT_METAL_CACHE": str(kernels),
         }
-    variables = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR"} | variables
+    # What ttnn's libraries leave among temporary files goes, too.
+    variables = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR"} | variables | {"TMPDIR": str(scratch)}
     command = [environment.python, RUNNER, folder.resolve(), scratch / "report.json", *options]
     try:
         # ttnn writes a folder `generated` into the working directory.
-        return subprocess.run(
-            [str(c) for c in command], cwd=scratch, env=variables, capture_output=True, text=True, errors="replace",
-            timeout=timeout, check=False,
-        )  # fmt: skip
+        return run_in(scratch, command, timeout, cwd=scratch, env=variables)
     except subprocess.TimeoutExpired:
         line = _progress(scratch)
         raise TtnnError(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import json
 import os
 import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,16 +22,13 @@ from jaxmesh.analysis.upstream.descriptors import describe_system
 from jaxmesh.analysis.upstream.environment import UPSTREAM, Plugin
 from jaxmesh.errors import UpstreamError
 from jaxmesh.runtime.progress import progress
+from jaxmesh.runtime.scratch import end_with, kill_group, make_folder, remove_folder
 
 R = TypeVar("R")
 RUNNER = Path(__file__).parent / "runner" / "__main__.py"
 PROGRAM = "the program"
-FOLDERS = "jaxmesh-compiler-"
-"""The beginning of the names of temporary folders."""
 _JOB = "program"
 """The folder of a program, in that of its compiler."""
-_NEW = 60.0
-"""The seconds in which a folder is locked after it was made."""
 STARTS_WITHIN = 180.0
 """The time limit of a start, in seconds; the first one after an installation reads a library of 140 MB."""
 _ASSETS = "libtt-tt-metal-runtime-assets-*"
@@ -117,10 +112,9 @@ class Worker:
     """A running process of the compiler for one machine, with a temporary folder that no other process uses."""
 
     def __init__(self, plugin: Plugin, machine: Machine, assets: Callable[[Path], object] = lambda _: None) -> None:
-        sweep_folders()
         self._with_assets = assets
         # Two plugins that share a temporary folder delete each other's description.
-        folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
+        folder = make_folder("jaxmesh-compiler-")
         self._plugin, self._folder, self._log = plugin, folder, folder / "log"
         description = folder / f"{machine.name}.ttsys"
         description.write_bytes(describe_system(machine))
@@ -144,14 +138,16 @@ class Worker:
         self, command: Sequence[str], folder: Path, variables: Mapping[str, str], writer: int
     ) -> subprocess.Popen[bytes]:
         try:
-            with self._log.open("wb") as log, _locked(folder) as lock:
-                return subprocess.Popen(
+            with self._log.open("wb") as log:
+                process = subprocess.Popen(
                     command, cwd=folder, env=variables, stdin=subprocess.PIPE, stdout=log, stderr=log,
-                    pass_fds=[writer, lock], start_new_session=True,
+                    pass_fds=[writer], start_new_session=True,
                 )  # fmt: skip
+            end_with(folder, process.pid)
+            return process
         except OSError as error:
             os.close(self._replies)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
             raise UpstreamError(f"{command[0]!r} cannot be started: {error}; {UPSTREAM.get}.") from None
         finally:
             os.close(writer)
@@ -231,15 +227,13 @@ class Worker:
     def close(self) -> None:
         """Ends the process, and removes its folder."""
         if self._process.stdin is not None and not self._process.stdin.closed:
-            with contextlib.suppress(ProcessLookupError):
-                # Beside the compiler, the process that waits for this one's end.
-                os.killpg(self._process.pid, signal.SIGKILL)
+            kill_group(self._process.pid)
             self._process.wait()
             with contextlib.suppress(BrokenPipeError):
                 # A job that the process has not read is still in the buffer.
                 self._process.stdin.close()
             os.close(self._replies)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
     def abandon(self) -> None:
         """Closes this process's ends of the pipes; the process and its folder are another one's."""
@@ -247,29 +241,3 @@ class Worker:
         stdin.detach().close()
         os.close(self._replies)
         self._process.returncode = 0
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Generator[int]:
-    """Keeps a folder from removal by other processes, as long as a process holds the descriptor."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def sweep_folders() -> None:
-    """Removes temporary folders of processes that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
-        # Another user's folder cannot be opened; a new one is not locked yet.
-        with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                about = os.fstat(descriptor)
-                if about.st_uid == os.getuid() and time.time() - about.st_ctime > _NEW:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(descriptor)

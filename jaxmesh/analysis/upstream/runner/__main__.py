@@ -6,16 +6,11 @@ devices), `options`. Each line of the file descriptor REPLIES is an answer; the 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
 import re
-import select
-import shutil
-import signal
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -100,27 +95,8 @@ def work(client: object, job: dict[str, Any]) -> dict[str, Any]:
 
 def main(library: str, description: str, replies: str) -> None:
     """Performs jobs until standard input ends."""
-    end_with_owner(int(replies))
     with os.fdopen(int(replies), "w", encoding="utf-8") as out:
         serve(library, Path(description), out)
-
-
-def end_with_owner(replies: int) -> None:
-    """Starts a process that ends this one, and removes its folder, when its owner has ended: a killed one cannot."""
-    compiler = os.getpid()
-    if os.fork():
-        return
-    # The owner waits for the end of the replies.
-    os.close(replies)
-    owner = select.poll()
-    owner.register(0, select.POLLHUP)
-    owner.poll()
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(compiler, signal.SIGKILL)
-    while os.getppid() == compiler:
-        time.sleep(0.01)
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
-    os._exit(0)
 
 
 def serve(library: str, description: Path, out: IO[str]) -> None:

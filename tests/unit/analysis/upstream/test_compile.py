@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -273,27 +272,8 @@ def test_a_cleaned_folder_means_another_compiler(play: Play, what: str) -> None:
     assert not folder.exists()
 
 
-def test_folders_of_killed_processes_go(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    temporary = tmp_path / "temporary"
-    dead = temporary / f"{worker.FOLDERS}dead"
-    dead.mkdir(parents=True)
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr(worker, "_NEW", -1.0)
-    library = play()
-    first = Path((compile_text(PROGRAM, plugin=library).flatbuffer or b"").decode())
-    assert not dead.exists()
-    # The process of the compiler holds a lock on its folder as long as it runs.
-    worker.sweep_folders()
-    assert first.exists()
-    worker.close_workers()
-    assert list(temporary.iterdir()) == []
-
-
 def test_nothing_stays_when_a_process_is_killed_while_the_compiler_works(play: Play, tmp_path: Path) -> None:
-    library = play(
-        start=f"import runpy; runpy.run_path({str(worker.RUNNER)!r})['end_with_owner'](out.fileno())",
-        job=f"pathlib.Path({str(tmp_path)!r}, 'works').touch(); time.sleep(600)",
-    )
+    library = play(job=f"pathlib.Path({str(tmp_path)!r}, 'works').touch(); time.sleep(600)")
     (temporary := tmp_path / "temporary").mkdir()
     code = PROCESS.format(runner=str(tmp_path / "runner.py"), program=PROGRAM, library=str(library)) + "folder()"
     owner = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "TMPDIR": str(temporary)})
