@@ -1,8 +1,8 @@
 """Temporary folders that are gone after their process, also if it was killed while a library worked in them.
 
 A small process, the keeper, reads from a pipe which folders there are, and which process groups work in them. When the
-pipe ends, it kills the groups and removes the folders. It is no child of this process, so that what kills a tree of
-processes does not find it.
+pipe ends, it kills the groups and removes the folders. The keeper is a child of the system's first process: what kills
+this process with its children does not kill the keeper.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def run_in(folder: Path, command: Sequence[object], timeout: float, **options: A
 
 
 def kill_group(group: int) -> None:
-    """Kills the processes of a group, as far as there are some."""
+    """Ends the processes of a group at once; a group may be empty."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 

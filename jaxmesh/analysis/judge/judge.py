@@ -163,7 +163,7 @@ def _start(
             "TT_METAL_SLOW_DISPATCH_MODE": "1",
             "TT_METAL_CACHE": str(kernels),
         }
-    # What ttnn's libraries leave among temporary files goes, too.
+    # Temporary files of ttnn's libraries go with the folder.
     variables = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR"} | variables | {"TMPDIR": str(scratch)}
     command = [environment.python, RUNNER, folder.resolve(), scratch / "report.json", *options]
     try:
