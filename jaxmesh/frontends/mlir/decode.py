@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxlib.mlir import ir
@@ -30,7 +30,8 @@ from jaxmesh.frontends.mlir.module import (
     operations,
     outermost,
 )
-from jaxmesh.frontends.mlir.preprocess import PROPERTIES, Rewritten
+from jaxmesh.frontends.mlir.preprocess import PROPERTIES
+from jaxmesh.frontends.mlir.source import Piece
 from jaxmesh.frontends.mlir.text import DEVICE, Text, add_location, located
 from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.upgrade import (
@@ -64,7 +65,7 @@ _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 
 def decode(function: Function, functions: Named) -> Text:
     """Decodes a function and all that it calls of the file's functions."""
-    decoder = _Decoder(functions, function.piece.rewritten)
+    decoder = _Decoder(functions, function)
     decoder.count(function)
     made = decoder.upgrade(function)
     program = made.program
@@ -86,9 +87,20 @@ def decode(function: Function, functions: Named) -> Text:
         decoder.needs,
         decoder.device_mesh,
         tuple(decoder.notes),
-        tuple(dict.fromkeys(decoder.deviations.values())),
+        tuple(filter(None, dict.fromkeys(decoder.deviations.values()))),
         made.is_current,
     )
+
+
+def _spelling(operation: ir.Operation, piece: Piece) -> object:
+    """Returns a key of the name and the attributes of an op."""
+    name, written = operation.name, operation.attributes
+    try:
+        # The length does not count the properties.
+        rest = tuple([(k, v) for k, v in entries(written) if k != PROPERTIES]) if len(written) else ()
+    except UnsupportedError as error:
+        raise add_location(line_of(operation, piece), name, error) from None
+    return name, written.get(PROPERTIES), rest
 
 
 def _callee_of(attributes: Mapping[str, Any]) -> object:
@@ -99,21 +111,35 @@ def _symbol(written: object) -> str:
     return str(written).removeprefix("@").strip('"')
 
 
+class _TextOp(NamedTuple):
+    """An op as the text has it; ops of one key differ in their operands alone."""
+
+    operation: ir.Operation
+    line: int
+    name: str
+    operands: Sequence[ir.Value]
+    results: Sequence[ir.Value]
+    source: str
+    key: int
+
+
 class _Decoder:
-    def __init__(self, functions: Named, text: Rewritten) -> None:
-        self._named, self._text = functions, text
+    def __init__(self, functions: Named, function: Function) -> None:
+        self._named, self._root, self._text = functions, function, (text := function.piece.rewritten)
         self.types = Types(self._note, narrows=True)
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
         self.notes: list[str] = []
         self.deviations: dict[WrittenOp, str] = {}
         self._line = 1
-        self._compared: set[WrittenOp] = set()
         self._spellings: dict[object, Spelled] = {}
         # Many ops share a location of the text.
         self._type = functools.cache(self._convert_type)
         self._source = functools.cache(functools.partial(resolve, aliases=text.aliases))
         self._arguments_of = functools.cache(self._arguments)
+        # Some functions are called often.
+        self._called = functools.cache(self._written)
+        self._keys: dict[object, int] = {}
         self._bodies: dict[Function, tuple[list[ir.Operation], int]] = {}
         self._open: list[Function] = []
         self._values = Values(Types(self._note, wide=True), text)
@@ -125,13 +151,14 @@ class _Decoder:
         """Checks the calls of a function, and of what it calls; returns the number of its ops, calls inlined."""
         if function not in self._bodies:
             self._open.append(function)
-            body = operations(function.operation)
-            calls = [(op, name) for op in body if (name := op.name) in _CALLS]
-            size = len(body) - len(calls) - 1
-            for operation, name in calls:
-                with located(line_of(operation, function.piece), name):
-                    callees = self._callees(operation, function)
-                    size += sum(map(self._count_callee, callees)) if callees else 1
+            body, calls = operations(function.operation), dict[object, list[ir.Operation]]()
+            for operation in [op for op in body if op.name in _CALLS]:
+                calls.setdefault(_spelling(operation, function.piece), []).append(operation)
+            size = len(body) - 1
+            for alike in calls.values():
+                with located(line_of(alike[0], function.piece), alike[0].name):
+                    callees = self._callees(alike[0], function)
+                    size += len(alike) * (sum(map(self._count_callee, callees)) - 1) if callees else 0
             if size > MAX_OPS:
                 why = VerifyError(f"its calls, inlined, make {size} ops; at most {MAX_OPS} are read.")
                 raise add_location(function.line, f"@{function.name}", why)
@@ -177,29 +204,42 @@ class _Decoder:
         if len(operands) != len(arguments):
             raise VerifyError(f"passes {len(operands)} values to @{function.name[:80]}, which takes {len(arguments)}.")
         values = dict(zip(arguments, operands, strict=True))
+        written = self._written if function is self._root else self._called
         for operation in self._bodies[function][0]:
-            self._line = made.end = line = line_of(operation, function.piece)
-            name = operation.name
-            if name == "func.return":
-                return [values[v] for v in operation.operands], [values[a] for a in arguments]
             try:
-                self._operation(function, made, operation, values)
+                op = written(function, operation)
+                self._line = made.end = op.line
+                if op.name == "func.return":
+                    return [values[v] for v in op.operands], [values[a] for a in arguments]
+                self._add(function, made, op, values)
             except Exception as error:
-                raise add_location(line, name, error) from None
+                raise add_location(line_of(operation, function.piece), operation.name, error) from None
         why = VerifyError("ends without a func.return; write one, of the values of its results.")
         raise add_location(function.line, f"@{function.name}", why)
 
-    def _operation(
-        self, function: Function, made: Upgrade, operation: ir.Operation, values: dict[ir.Value, Value]
-    ) -> None:
-        line, name, known = self._line, operation.name, made.program.types
-        given, results = list(operation.operands), list(operation.results)
-        operands = [values[v] for v in given]
+    def _written(self, function: Function, operation: ir.Operation) -> _TextOp:
+        """Returns an op as the text has it."""
+        line, spelling = line_of(operation, function.piece), _spelling(operation, function.piece)
+        operands, results = list(operation.operands), list(operation.results)
+        of_operands = tuple([v.type for v in operands]) if self._text.quantizes else len(operands)
+        key = function.home, spelling, tuple([r.type for r in results]), of_operands
+        number, location = self._keys.setdefault(key, len(self._keys)), self._text.locations.get(line, "")
+        source = location and self._source(location)
+        return _TextOp(operation, line, operation.name, operands, results, source, number)
+
+    def _add(self, function: Function, made: Upgrade, op: _TextOp, values: dict[ir.Value, Value]) -> None:
+        """Appends an op, or the ops of the function that it calls, and sets the values of its results."""
+        operation, line, name, given, results, source, key = op
+        operands, known = [values[v] for v in given], made.program.types
         may_have_destinations = operands and operands[-1] in made.unwritten
         if may_have_destinations and not (name in _CALLS and self._callees(operation, function)):
             self._check_known(name)
             operands = made.without_destinations(name, operands, self._result_types(operation))
-        spelled = self._spelled(function, operation, results, [known[v] for v in operands])
+        # Equally written ops of a module differ in their operands alone.
+        types = [known[v] for v in operands]
+        kinds = key, *(types if name.endswith(".all_to_all_combine") else [t.kind for t in types])
+        if (spelled := self._spellings.get(kinds)) is None:
+            spelled = self._spellings[kinds] = self._spell(function, operation, types)
         if spelled.callees:
             if name == TRACE:
                 # The function that is traced finds the device itself.
@@ -210,28 +250,9 @@ class _Decoder:
                     raise UnsupportedError("passes a tensor twice to a function that writes to it; pass a copy.")
             values.update(zip(given, after, strict=True))
         else:
-            location, number = self._text.locations.get(line, ""), spelled.overwritten
-            found = made.add(spelled, operands, line, location and self._source(location))
+            found, number = made.add(spelled, operands, line, source), spelled.overwritten
             results = results if number is None else given[number : number + 1]
         values.update(zip(results, found, strict=True))
-
-    def _spelled(
-        self, function: Function, operation: ir.Operation, results: Sequence[ir.Value], given: Sequence[Type]
-    ) -> Spelled:
-        """Returns what an op has apart from its operands, once for equally written ops of a module.
-
-        `given` are the types of its operands without destinations.
-        """
-        written, name, operands = operation.attributes, operation.name, operation.operands
-        # The length does not count the properties.
-        rest = tuple([(k, v) for k, v in entries(written) if k != PROPERTIES]) if len(written) else ()
-        key = function.home, name, written.get(PROPERTIES), rest, tuple([r.type for r in results]), len(operands)
-        of_operands = tuple([v.type for v in operands]) if self._text.quantizes else ()
-        kinds = tuple(given) if name.endswith(".all_to_all_combine") else tuple([t.kind for t in given])
-        found = self._spellings.get((key, of_operands, kinds))
-        if found is None:
-            found = self._spellings[key, of_operands, kinds] = self._spell(function, operation, given)
-        return found
 
     def _spell(self, function: Function, operation: ir.Operation, given: Sequence[Type]) -> Spelled:
         name = operation.name
@@ -329,11 +350,10 @@ class _Decoder:
             pairs |= {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
         types = frozenset((k, v) for k, v in pairs if k not in blank and (k not in FUSED))
         written = WrittenOp(op, types, len(operation.operands) - devices, devices, len(operation.results))
-        if written not in self._compared:
-            self._compared.add(written)
-            if found := "; ".join(deviations(written)):
-                what = f"{', '.join(map(repr, dropped))} is left out" if dropped else "it is read as in earlier texts"
-                self.deviations[written] = f"line {self._line}: {op} {found} ({UPSTREAM}); {what}."
+        if written not in self.deviations:
+            found = "; ".join(deviations(written))
+            what = f"{', '.join(map(repr, dropped))} is left out" if dropped else "it is read as in earlier texts"
+            self.deviations[written] = found and f"line {self._line}: {op} {found} ({UPSTREAM}); {what}."
 
     def _attributes(self, operation: ir.Operation) -> Mapping[str, Any]:
         attributes, values = operation.attributes, self._values
