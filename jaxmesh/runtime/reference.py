@@ -25,6 +25,7 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, off_explicit_axes
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
+from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.runtime.reference_collectives import COLLECTIVE_RULES, run_collective
@@ -79,14 +80,9 @@ def run_reference(
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
 
 
-@contextlib.contextmanager
-def cut_loops(most: Callable[[], int] | None) -> Generator[None]:
+def cut_loops(most: Callable[[], int] | None) -> contextlib.AbstractContextManager[None]:
     """Ends loops under a condition after more than twice so many iterations: they may go on forever."""
-    token = _most_rounds.set(most)
-    try:
-        yield
-    finally:
-        _most_rounds.reset(token)
+    return set_within(_most_rounds, most)
 
 
 def run_steps(

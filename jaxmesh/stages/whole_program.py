@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -66,22 +66,6 @@ def _numbers(value: Any) -> Sequence[int]:
 
 def _shape(atom: Atom) -> tuple[int, ...]:
     return tuple(getattr(atom.aval, "shape", ()))
-
-
-class WholeText(Protocol):
-    """A program with global shapes that has a StableHLO text."""
-
-    def text(self) -> str:
-        """Returns the text."""
-        ...
-
-    def opened(self) -> WholeProgram | None:
-        """Returns the program as a jaxpr; None if no jaxpr has its meaning."""
-        ...
-
-    def located(self, text: str) -> str:
-        """Returns a StableHLO text that was made of this program with the user's source locations."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +184,10 @@ class WholeProgram:
         there = [e for e, at in placed if at == line]
         read = {makers[a] for e in there for a in e.invars if isinstance(a, Var) and a in makers}
         return frozenset(e.primitive.name for e in there) | read
+
+
+WholeText = WrittenText | WholeProgram
+"""A program with global shapes that has a StableHLO text."""
 
 
 def as_function(

@@ -22,7 +22,7 @@ from jaxmesh.frontends.jax.retype import spread
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.collectives import OPS as COLLECTIVES
 from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.gspmd import walk
+from jaxmesh.frontends.stablehlo.gspmd import replace, walk
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.evaluate import trace_typed
@@ -95,7 +95,7 @@ def write_out(region: Any, arrays: Sequence[Any], sizes: Mapping[str, int], test
                 found = [] if number is None else _replace(op, number, tests)
                 rounds[-1].append(WrittenLoop(number, most, found))
             elif number is not None:
-                _put(op, _performed(op.regions[number].blocks[0], [], _ir.InsertionPoint(op)))
+                replace(op, _performed(op.regions[number].blocks[0], [], _ir.InsertionPoint(op)))
             elif _is_local(op):
                 _choose(op)
         if stays:
@@ -167,14 +167,8 @@ def _replace(loop: Any, count: int, tests: bool) -> list[Any]:
     for iteration in range(count + 1):
         found += _performed(condition, states, point) if tests else []
         states = _performed(body, states, point) if iteration < count else states
-    _put(loop, states)
+    replace(loop, states)
     return found
-
-
-def _put(op: Any, values: Sequence[Any]) -> None:
-    for result, value in zip(op.results, values, strict=True):
-        result.replace_all_uses_with(value)
-    op.erase()
 
 
 def _performed(block: Any, states: Sequence[Any], point: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Decodes a function of a TTIR or TTNN file to a flat program: every op once, with its line."""
+"""Decodes a function of a TTIR or TTNN file to a flat program, op by op: calls are inlined."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.definitions import FUNCTION_OPS, definition_of, has_trait
 from jaxmesh.dialects.op import UPSTREAM, Trait
-from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Port, Program, Type, Value
 from jaxmesh.dialects.textual import HOST_CALL
 from jaxmesh.dialects.ttir.elementwise import WIDENING
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
@@ -22,7 +22,6 @@ from jaxmesh.frontends.mlir.attributes import Types, Values, entries, layout_of
 from jaxmesh.frontends.mlir.control_flow import functions_of
 from jaxmesh.frontends.mlir.deviations import WrittenOp, attribute_types, deviations
 from jaxmesh.frontends.mlir.module import (
-    BoundaryAttributes,
     Function,
     Named,
     boundary_attributes,
@@ -31,19 +30,21 @@ from jaxmesh.frontends.mlir.module import (
     operations,
     outermost,
 )
-from jaxmesh.frontends.mlir.preprocess import PROPERTIES, Rewritten
+from jaxmesh.frontends.mlir.preprocess import PROPERTIES
+from jaxmesh.frontends.mlir.source import Piece
 from jaxmesh.frontends.mlir.text import DEVICE, Text, add_location, located
 from jaxmesh.frontends.mlir.ttnn_attributes import FUSED
 from jaxmesh.frontends.mlir.upgrade import (
     EMPTY,
-    FUNCTION,
     FUNCTIONS,
     LAYOUT,
-    DecodedFunction,
+    Spelled,
     Upgrade,
     blank_attributes,
     current_name,
     dropped_attributes,
+    set_local_types,
+    spell,
 )
 from jaxmesh.jaxprs.source_locations import of_argument, resolve
 
@@ -53,6 +54,9 @@ MAX_OPS = 1_000_000
 
 TRACE = "ttnn.capture_or_execute_trace"
 """The op that runs a function once to record what the devices do, and replays the record afterwards."""
+_CALLS = frozenset(
+    {TRACE, *[name for name, d in FUNCTION_OPS.items() if not d.traits.isdisjoint({Trait.CALL, Trait.CONTROL_FLOW})]}
+)
 
 _WIDE = re.compile(r"x([us]?i64|index)\b")
 _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
@@ -61,174 +65,196 @@ _HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
 
 def decode(function: Function, functions: Named) -> Text:
     """Decodes a function and all that it calls of the file's functions."""
-    decoder = _Decoder(functions, function.piece.rewritten)
-    decoded = decoder.function(function)
+    decoder = _Decoder(functions, function)
+    decoder.count(function)
+    made = decoder.upgrade(function)
+    program = made.program
+    # Nothing names the arguments of a function that is called.
+    paths = [of_argument(str(a.location)) for a in function.operation.regions[0].blocks[0].arguments]
+    program.arguments = [Port(i, presharded=False, path=path) for i, path in enumerate(paths)]
     with located(function.line, f"@{function.name}"):
-        arguments = boundary_attributes(function, "arg_attrs", len(decoded.program.arguments))
-        results = boundary_attributes(function, "res_attrs", len(decoded.program.results))
-    upgraded = Upgrade.of(decoded)
-    _set_local_types(upgraded.program, arguments, decoder.types)
+        arguments = boundary_attributes(function, "arg_attrs", len(program.arguments))
+        results = boundary_attributes(function, "res_attrs", len(program.results))
+    set_local_types(program, arguments, decoder.types)
     return Text(
         function,
-        upgraded.program,
-        upgraded.lines,
-        upgraded.names,
-        decoded.end,
+        program,
+        made.lines,
+        made.names,
+        made.end,
         tuple(arguments),
         tuple(results),
         decoder.needs,
         decoder.device_mesh,
         tuple(decoder.notes),
-        tuple(dict.fromkeys(decoder.deviations.values())),
-        upgraded.is_current,
+        tuple(filter(None, dict.fromkeys(decoder.deviations.values()))),
+        made.is_current,
     )
 
 
-def _set_local_types(program: Program, arguments: Sequence[BoundaryAttributes], types: Types) -> None:
-    """Sets the types of presharded values to their local types, where the text has those elsewhere.
+def _spelling(operation: ir.Operation, piece: Piece) -> object:
+    """Returns a key of the name and the attributes of an op."""
+    name, written = operation.name, operation.attributes
+    try:
+        # The length does not count the properties.
+        rest = tuple([(k, v) for k, v in entries(written) if k != PROPERTIES]) if len(written) else ()
+    except UnsupportedError as error:
+        raise add_location(line_of(operation, piece), name, error) from None
+    return name, written.get(PROPERTIES), rest
 
-    Earlier texts declare the full type of an argument, and pass it to a mesh_shard of the type `identity`, whose result
-    is local; of a result, that mesh_shard has the full type. On the way to or from it only the layout changes.
-    """
-    kept = [op for op in program.ops if len(op.results) == 1 and (_is_identity(op) or has_trait(op.name, Trait.LAYOUT))]
-    roots = {i: i for i, a in enumerate(arguments) if a.status == "presharded"}
-    found: dict[Value, Type] = {}
-    for op in kept:
-        root = roots.get(op.used[0])
-        if root is not None and _is_identity(op):
-            found.setdefault(root, program.types[op.results[0]])
-        elif root is not None:
-            roots[op.results[0]] = root
-    for number, argument in enumerate(arguments):
-        known = found.get(number) if argument.local is None else types(argument.local)
-        if argument.status != "presharded" or known is None:
-            continue
-        declared = program.types[number]
-        if "ui64" in str(argument.local) and declared.shape == (*known.shape, 2):
-            # Upstream passes numbers of 64 unsigned bits as pairs of 32 bits, the lower ones first.
-            continue
-        # Of a program that is mapped by hand, upstream writes the full type there, and declares the local.
-        if len(known.shape) != len(declared.shape) or all(map(int.__le__, known.shape, declared.shape)):
-            program.types[number] = replace(declared, shape=known.shape)
-    full = set(roots)
-    for op in kept:
-        if _is_identity(op) or op.used[0] in full:
-            result = op.results[0]
-            full.add(result)
-            program.types[result] = replace(program.types[result], shape=program.types[op.used[0]].shape)
+
+def _callee_of(attributes: Mapping[str, Any]) -> object:
+    return attributes.get("callee", attributes.get("decomposition", ""))
 
 
 def _symbol(written: object) -> str:
     return str(written).removeprefix("@").strip('"')
 
 
-def _is_identity(op: Op) -> bool:
-    return op.attributes.get("shard_type") == "identity"
+class _TextOp(NamedTuple):
+    """An op as the text has it; ops of one key differ in their operands alone."""
 
-
-class _Spelled(NamedTuple):
-    """An op apart from its operands: its results' types, its size, calls inlined, and the operands it writes to."""
-
+    operation: ir.Operation
+    line: int
     name: str
-    attributes: Mapping[str, Any]
-    types: Sequence[Type]
-    size: int
-    written: Collection[int]
+    operands: Sequence[ir.Value]
+    results: Sequence[ir.Value]
+    source: str
+    key: int
 
 
 class _Decoder:
-    def __init__(self, functions: Named, text: Rewritten) -> None:
-        self._named, self._text = functions, text
+    def __init__(self, functions: Named, function: Function) -> None:
+        self._named, self._root, self._text = functions, function, (text := function.piece.rewritten)
         self.types = Types(self._note, narrows=True)
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
         self.notes: list[str] = []
         self.deviations: dict[WrittenOp, str] = {}
         self._line = 1
-        self._compared: set[WrittenOp] = set()
-        self._types_of: dict[tuple[ir.Type, bool], Type] = {}
-        self._spellings: dict[object, _Spelled] = {}
+        self._spellings: dict[object, Spelled] = {}
         # Many ops share a location of the text.
+        self._type = functools.cache(self._convert_type)
         self._source = functools.cache(functools.partial(resolve, aliases=text.aliases))
-        self._functions: dict[Function, DecodedFunction] = {}
+        self._arguments_of = functools.cache(self._arguments)
+        # Some functions are called often.
+        self._called = functools.cache(self._written)
+        self._keys: dict[object, int] = {}
+        self._bodies: dict[Function, tuple[list[ir.Operation], int]] = {}
         self._open: list[Function] = []
         self._values = Values(Types(self._note, wide=True), text)
 
     def _note(self, text: str) -> None:
         self.notes.append(f"line {self._line}: {text}")
 
-    def function(self, function: Function) -> DecodedFunction:
-        """Decodes a function as its text spells it."""
-        self._open.append(function)
-        self._line = function.line
+    def count(self, function: Function) -> int:
+        """Checks the calls of a function, and of what it calls; returns the number of its ops, calls inlined."""
+        if function not in self._bodies:
+            self._open.append(function)
+            body, calls = operations(function.operation), dict[object, list[ir.Operation]]()
+            for operation in [op for op in body if op.name in _CALLS]:
+                calls.setdefault(_spelling(operation, function.piece), []).append(operation)
+            size = len(body) - 1
+            for alike in calls.values():
+                with located(line_of(alike[0], function.piece), alike[0].name):
+                    callees = self._callees(alike[0], function)
+                    size += len(alike) * (sum(map(self._count_callee, callees)) - 1) if callees else 0
+            if size > MAX_OPS:
+                why = VerifyError(f"its calls, inlined, make {size} ops; at most {MAX_OPS} are read.")
+                raise add_location(function.line, f"@{function.name}", why)
+            self._open.pop()
+            self._bodies[function] = body, size
+        return self._bodies[function][1]
+
+    def _count_callee(self, callee: Function) -> int:
+        if callee in self._open:
+            chain = " -> ".join(f"@{f.name}" for f in (*self._open, callee))
+            raise VerifyError(f"a function that calls itself ({chain}); calls are inlined, so none may recur.")
+        if not callee.has_body:
+            raise UnsupportedError(f"calls @{callee.name[:80]}, which is declared without a body.")
+        if len(self._open) >= MAX_CALLS:
+            raise VerifyError(f"calls nest more than {MAX_CALLS} deep.")
+        return self.count(callee)
+
+    def upgrade(self, function: Function, *, may_write: bool = True) -> Upgrade:
+        """Returns a function with its calls inlined."""
+        types = [*self._arguments_of(function).values()]
+        numbers = [*range(len(types))]
+        made = Upgrade(Program(function.name, {}, types, [Port(n, presharded=False) for n in numbers]))
+        results, after = self._inline(function, made, numbers)
+        if after != numbers and not may_write:
+            raise UnsupportedError(
+                f"calls @{function.name[:80]}, which writes to an argument; write to it in the caller."
+            )
+        made.program.results = [Port(v, presharded=False) for v in results]
+        return made
+
+    def _arguments(self, function: Function) -> dict[ir.Value, Type]:
+        """Returns the arguments of a function with their types."""
         blocks = function.operation.regions[0].blocks
+        self._line = function.line
         with located(function.line, f"@{function.name}"):
             if len(blocks) != 1:
                 raise UnsupportedError(f"{len(blocks)} blocks; TTIR functions have one, without branches.")
-            arguments = list(blocks[0].arguments)
-            types = [self._type(a.type, layouts=True) for a in arguments]
-        program = Program(function.name, {}, types)
-        # Nothing names the arguments of a function that is inlined.
-        paths = [of_argument(str(a.location)) if len(self._open) == 1 else "" for a in arguments]
-        program.arguments = [Port(i, presharded=False, path=path) for i, path in enumerate(paths)]
-        decoded = DecodedFunction(program)
-        values: dict[ir.Value, Value] = {a: i for i, a in enumerate(arguments)}
-        for operation in operations(function.operation):
+            return {a: self._type(a.type, True) for a in blocks[0].arguments}
+
+    def _inline(self, function: Function, made: Upgrade, operands: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """Appends the ops of a function; returns the values of its results, and of its arguments at its end."""
+        arguments = self._arguments_of(function)
+        if len(operands) != len(arguments):
+            raise VerifyError(f"passes {len(operands)} values to @{function.name[:80]}, which takes {len(arguments)}.")
+        values = dict(zip(arguments, operands, strict=True))
+        written = self._written if function is self._root else self._called
+        for operation in self._bodies[function][0]:
             try:
-                self._operation(function, decoded, operation, values)
+                op = written(function, operation)
+                self._line = made.end = op.line
+                if op.name == "func.return":
+                    return [values[v] for v in op.operands], [values[a] for a in arguments]
+                self._add(function, made, op, values)
             except Exception as error:
-                raise add_location(self._line, operation.name, error) from None
-        with located(function.line, f"@{function.name}"):
-            if not decoded.end:
-                raise VerifyError("ends without a func.return; write one, of the values of its results.")
-            if decoded.size > MAX_OPS:
-                raise VerifyError(f"its calls, inlined, make {decoded.size} ops; at most {MAX_OPS} are read.")
-        self._open.pop()
-        return decoded
+                raise add_location(line_of(operation, function.piece), operation.name, error) from None
+        why = VerifyError("ends without a func.return; write one, of the values of its results.")
+        raise add_location(function.line, f"@{function.name}", why)
 
-    def _operation(
-        self, function: Function, decoded: DecodedFunction, operation: ir.Operation, values: dict[ir.Value, Value]
-    ) -> None:
-        self._line = line = line_of(operation, function.piece)
-        operands = tuple([values[v] for v in operation.operands])
-        program, results, name = decoded.program, list(operation.results), operation.name
-        if name == "func.return":
-            program.results, decoded.end = [Port(v, presharded=False) for v in operands], line
-            return
-        spelled = self._spelled(function, operation, name, results, [program.types[v].kind for v in operands])
-        if name == TRACE and FUNCTION in spelled.attributes:
-            # The function that is traced finds the device itself.
-            operands = operands[1:]
-        numbers = tuple(range(len(program.types), len(program.types) + len(results)))
-        values.update(zip(results, numbers, strict=True))
-        program.types += spelled.types
-        location = self._text.locations.get(line, "")
-        op = Op(spelled.name, operands, numbers, spelled.attributes, location and self._source(location))
-        decoded.size += spelled.size
-        for written in [operands[i] for i in spelled.written if i < len(operands)] if spelled.written else ():
-            if FUNCTION in op.attributes and operands.count(written) > 1:
-                raise UnsupportedError("passes a tensor twice to a function that writes to it; pass a copy.")
-            if written < len(program.arguments):
-                decoded.written.add(written)
-        program.ops.append(op)
-        decoded.lines.append(line)
+    def _written(self, function: Function, operation: ir.Operation) -> _TextOp:
+        """Returns an op as the text has it."""
+        line, spelling = line_of(operation, function.piece), _spelling(operation, function.piece)
+        operands, results = list(operation.operands), list(operation.results)
+        of_operands = tuple([v.type for v in operands]) if self._text.quantizes else len(operands)
+        key = function.home, spelling, tuple([r.type for r in results]), of_operands
+        number, location = self._keys.setdefault(key, len(self._keys)), self._text.locations.get(line, "")
+        source = location and self._source(location)
+        return _TextOp(operation, line, operation.name, operands, results, source, number)
 
-    def _spelled(
-        self, function: Function, operation: ir.Operation, name: str, results: Sequence[ir.Value], kinds: Sequence[str]
-    ) -> _Spelled:
-        """Returns what an op has apart from its operands, once for equally written ops of a module."""
-        written, types = operation.attributes, tuple([r.type for r in results])
-        properties = written.get(PROPERTIES)
-        # The length does not count the properties.
-        rest = tuple([(k, v) for k, v in entries(written) if k != PROPERTIES]) if len(written) else ()
-        of_operands = tuple([v.type for v in operation.operands]) if self._text.quantizes else ()
-        key = function.home, name, properties, rest, types, tuple(kinds), of_operands
-        found = self._spellings.get(key)
-        if found is None:
-            found = self._spellings[key] = self._spell(function, operation, kinds)
-        return found
+    def _add(self, function: Function, made: Upgrade, op: _TextOp, values: dict[ir.Value, Value]) -> None:
+        """Appends an op, or the ops of the function that it calls, and sets the values of its results."""
+        operation, line, name, given, results, source, key = op
+        operands, known = [values[v] for v in given], made.program.types
+        may_have_destinations = operands and operands[-1] in made.unwritten
+        if may_have_destinations and not (name in _CALLS and self._callees(operation, function)):
+            self._check_known(name)
+            operands = made.without_destinations(name, operands, self._result_types(operation))
+        # Equally written ops of a module differ in their operands alone.
+        types = [known[v] for v in operands]
+        kinds = key, *(types if name.endswith(".all_to_all_combine") else [t.kind for t in types])
+        if (spelled := self._spellings.get(kinds)) is None:
+            spelled = self._spellings[kinds] = self._spell(function, operation, types)
+        if spelled.callees:
+            if name == TRACE:
+                # The function that is traced finds the device itself.
+                given, operands = given[1:], operands[1:]
+            found, after = self._inline(spelled.callees[0], made, operands)
+            for value, before, now in zip(given, operands, after, strict=True):
+                if before != now and given.count(value) > 1:
+                    raise UnsupportedError("passes a tensor twice to a function that writes to it; pass a copy.")
+            values.update(zip(given, after, strict=True))
+        else:
+            found, number = made.add(spelled, operands, line, source), spelled.overwritten
+            results = results if number is None else given[number : number + 1]
+        values.update(zip(results, found, strict=True))
 
-    def _spell(self, function: Function, operation: ir.Operation, kinds: Sequence[str]) -> _Spelled:
+    def _spell(self, function: Function, operation: ir.Operation, given: Sequence[Type]) -> Spelled:
         name = operation.name
         self._check_known(name)
         if len(operation.regions):
@@ -244,34 +270,25 @@ class _Decoder:
             attributes = quantization.with_elements(name, operation, attributes, moves=moves)
         if name == "ttnn.to_layout" and LAYOUT not in attributes and types and types[0].layout:
             attributes = {**attributes, LAYOUT: "tile" if types[0].tile else "row_major"}
-        callees: Sequence[DecodedFunction] = ()
-        traced = self._traced(attributes, function) if name == TRACE else None
-        if traced or has_trait(name, Trait.CALL):
-            callee = traced or attributes.get("callee", attributes.get("decomposition", ""))
-            if "ttir.cpu_hoist_call" in attributes and not self._function(callee, function).has_body:
-                name, attributes = HOST_CALL, {"callee": f"@{_symbol(callee)}"}
-            else:
-                callees = (self._callee(callee, function),)
-                attributes = {FUNCTION: callees[0]}
-        elif has_trait(name, Trait.CONTROL_FLOW):
-            callees = tuple(self._callee(f, function) for f in functions_of(attributes))
-            if writer := next((f.program.name for f in callees if f.written), ""):
-                raise UnsupportedError(f"calls @{writer[:80]}, which writes to an argument; write to it in the caller.")
-            attributes = {**attributes, FUNCTIONS: callees}
+        callees = self._callees(operation, function) if name in _CALLS else ()
+        if has_trait(name, Trait.CONTROL_FLOW):
+            bodies = tuple([self.upgrade(f, may_write=False) for f in callees])
+            return Spelled(name, name, {**attributes, FUNCTIONS: bodies}, types, range(len(given)))
+        if callees:
+            return Spelled(name, name, NO_ATTRIBUTES, types, callees=callees)
+        if has_trait(name, Trait.CALL):
+            name, attributes = HOST_CALL, {"callee": f"@{_symbol(_callee_of(attributes))}"}
         elif name not in EMPTY:
-            self._compare(name, operation, (dropped, blank), kinds)
+            self._compare(name, operation, (dropped, blank), sum(t.kind != "tensor" for t in given))
         self._read_device(name, attributes)
-        number = None if types or definition is None else definition.overwritten
-        written = callees[-1].written if callees else () if number is None else (number,)
-        # An upgrade takes the ops of one dictionary to be equally written.
-        return _Spelled(name, {**attributes}, types, sum(f.size for f in callees) if callees else 1, written)
+        return spell(name, attributes, given, types)
 
     def _result_types(self, operation: ir.Operation) -> list[Type]:
         results, is_ttnn = list(operation.results), operation.name.startswith("ttnn.")
         handle = _HANDLE.match(str(results[0].type)) if is_ttnn and results else None
         if handle is None:
             self._check_width(operation.name, results)
-            return [self._type(r.type, layouts=is_ttnn) for r in results]
+            return [self._type(r.type, is_ttnn) for r in results]
         return [replace(DEVICE, kind=handle[1])] * len(results)
 
     def _check_width(self, op: str, results: Sequence[ir.Value]) -> None:
@@ -283,22 +300,18 @@ class _Decoder:
                 'all bits call jax.config.update("jax_enable_x64", True).'
             )
 
-    def _type(self, written: ir.Type, *, layouts: bool) -> Type:
+    def _convert_type(self, written: ir.Type, layouts: bool) -> Type:
         """Returns a tensor type; with `layouts`, its layout of TTNN too. MLIR has each type once."""
-        found = self._types_of.get((written, layouts))
-        if found is None:
-            known = self.types(written)
-            layout = layout_of(written, self._text.attributes) if layouts else ""
-            # With a layout of TTNN the dims of a tensor of tiles count elements, as a rule tiles.
-            found = Type(
-                tuple(written.shape if "ttnn_layout<" in layout else known.shape),
-                np.dtype(known.dtype),
-                host="#ttnn.buffer_type<system_memory>" in layout,
-                tile="!ttcore.tile<" in layout,
-                layout=layout,
-            )
-            self._types_of[written, layouts] = found
-        return found
+        known = self.types(written)
+        layout = layout_of(written, self._text.attributes) if layouts else ""
+        # With a layout of TTNN the dims of a tensor of tiles count elements, as a rule tiles.
+        return Type(
+            tuple(written.shape if "ttnn_layout<" in layout else known.shape),
+            np.dtype(known.dtype),
+            host="#ttnn.buffer_type<system_memory>" in layout,
+            tile="!ttcore.tile<" in layout,
+            layout=layout,
+        )
 
     def _read_device(self, op: str, attributes: Mapping[str, object]) -> None:
         sizes = attributes.get("mesh_shape")
@@ -327,7 +340,7 @@ class _Decoder:
         )
 
     def _compare(
-        self, op: str, operation: ir.Operation, left_out: tuple[Sequence[str], Collection[str]], kinds: Sequence[str]
+        self, op: str, operation: ir.Operation, left_out: tuple[Sequence[str], Collection[str]], devices: int
     ) -> None:
         """Compares the first of equally written ops with upstream's definition."""
         (dropped, blank), attributes = left_out, operation.attributes
@@ -336,13 +349,11 @@ class _Decoder:
         if len(attributes):
             pairs |= {pair for pair in attribute_types(attributes) if pair[0] != PROPERTIES}
         types = frozenset((k, v) for k, v in pairs if k not in blank and (k not in FUSED))
-        tensors = kinds.count("tensor")
-        written = WrittenOp(op, types, tensors, len(kinds) - tensors, len(operation.results))
-        if written not in self._compared:
-            self._compared.add(written)
-            if found := "; ".join(deviations(written)):
-                what = f"{', '.join(map(repr, dropped))} is left out" if dropped else "it is read as in earlier texts"
-                self.deviations[written] = f"line {self._line}: {op} {found} ({UPSTREAM}); {what}."
+        written = WrittenOp(op, types, len(operation.operands) - devices, devices, len(operation.results))
+        if written not in self.deviations:
+            found = "; ".join(deviations(written))
+            what = f"{', '.join(map(repr, dropped))} is left out" if dropped else "it is read as in earlier texts"
+            self.deviations[written] = found and f"line {self._line}: {op} {found} ({UPSTREAM}); {what}."
 
     def _attributes(self, operation: ir.Operation) -> Mapping[str, Any]:
         attributes, values = operation.attributes, self._values
@@ -350,6 +361,17 @@ class _Decoder:
         if len(attributes):
             found = {**found, **{k: v for k, v in values.dictionary(attributes).items() if k != PROPERTIES}}
         return found
+
+    def _callees(self, operation: ir.Operation, caller: Function) -> Sequence[Function]:
+        """Returns the functions of the file that an op calls; none of a function of the host."""
+        name, attributes = operation.name, self._attributes(operation)
+        if has_trait(name, Trait.CONTROL_FLOW):
+            return [self._function(f, caller) for f in functions_of(attributes)]
+        called = self._traced(attributes, caller) if name == TRACE else _callee_of(attributes)
+        if called is None:
+            return ()
+        function = self._function(called, caller)
+        return () if "ttir.cpu_hoist_call" in attributes and not function.has_body else (function,)
 
     def _traced(self, attributes: Mapping[str, object], caller: Function) -> ir.Attribute | None:
         """Returns the name of the function that is captured as a trace: the first that `capture_callee` calls."""
@@ -365,18 +387,3 @@ class _Decoder:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")
         # A file may define a name once per module: one with a body comes first, then the caller's own.
         return named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.home != caller.home))
-
-    def _callee(self, symbol: object, caller: Function) -> DecodedFunction:
-        callee = self._function(symbol, caller)
-        if callee in self._open:
-            chain = " -> ".join(f"@{f.name}" for f in (*self._open, callee))
-            raise VerifyError(f"a function that calls itself ({chain}); calls are inlined, so none may recur.")
-        if not callee.has_body:
-            raise UnsupportedError(f"calls @{callee.name[:80]}, which is declared without a body.")
-        if len(self._open) >= MAX_CALLS:
-            raise VerifyError(f"calls nest more than {MAX_CALLS} deep.")
-        if callee not in self._functions:
-            line = self._line
-            self._functions[callee] = self.function(callee)
-            self._line = line
-        return self._functions[callee]

@@ -1,4 +1,4 @@
-"""Upgrades a decoded function to the current spelling of its ops: one flat program, which is traced and printed.
+"""The current spelling of ops, and the flat program of them, which is traced and printed.
 
 Texts of earlier versions have destinations as last operands, attributes for memory and layout, products with an
 activation, ops of TTIR under TTNN's name, and ops whose definition has changed since. Calls are inlined.
@@ -17,19 +17,18 @@ from jaxmesh.dialects.attributes import reorder_edges
 from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait
-from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Port, Program, Type, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value
 from jaxmesh.dialects.ttir.images import FLATTENED
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes
 from jaxmesh.errors import VerifyError
-from jaxmesh.frontends.mlir.attributes import Array, entries
+from jaxmesh.frontends.mlir.attributes import Array, Types, entries
+from jaxmesh.frontends.mlir.module import BoundaryAttributes, Function
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.text import add_location, is_integers
+from jaxmesh.frontends.mlir.text import is_integers
 from jaxmesh.frontends.mlir.ttnn_attributes import AFTER, CONFIGS, FUSED, LONGEST, activation_of, fused_functions
 
-FUNCTION = "function"
-"""The attribute of a decoded call that has its `DecodedFunction`."""
 FUNCTIONS = "functions"
-"""The attribute of a loop or a branch that has its functions: each a `DecodedFunction`, then an `Upgrade`."""
+"""The attribute of a loop or a branch that has its functions, each an `Upgrade`."""
 EMPTY = frozenset({"ttir.empty", "tensor.empty"})
 """Ops that allocate a tensor, which texts of earlier versions pass as a destination."""
 LAYOUT = "jaxmesh.layout"
@@ -49,25 +48,6 @@ _PROMISE = "assume_replicated"
 _ROUNDING = "rounding_mode"
 _BY_NAME = frozenset({Trait.MEMORY, Trait.CALL})
 """Ops that this frontend performs by their names."""
-
-
-@dataclass(slots=True, eq=False)
-class DecodedFunction:
-    """A function as its text spells it; a call has the function that it calls as an attribute.
-
-    Attributes:
-      program: the flat program. An op that writes to an operand has no result, as in MLIR.
-      lines: the line of the file of each op.
-      end: the line of `func.return`; 0 if there is none.
-      size: the number of its ops, calls inlined.
-      written: the arguments that an op writes to.
-    """
-
-    program: Program
-    lines: list[int] = field(default_factory=list[int])
-    end: int = 0
-    size: int = 0
-    written: set[Value] = field(default_factory=set[Value])
 
 
 def current_name(op: str) -> str:
@@ -123,111 +103,68 @@ def definition_named(name: str) -> OpDef | None:
     return None if definition is None else definition.former
 
 
-def written_operands(op: Op) -> tuple[Value, ...]:
-    """Returns the operand that a decoded op writes to instead of giving a result: it is the result from there on."""
-    definition = None if op.results else definition_of(current_name(op.name))
-    number = None if definition is None else definition.overwritten
-    return () if number is None else op.used[number : number + 1]
+class Spelled(NamedTuple):
+    """An op apart from its operands, in its current spelling.
+
+    Attributes:
+      written: its name in the text.
+      name: its current name, with the dialect.
+      attributes: without the functions in `fused`, if there are any.
+      types: of its results.
+      places: the numbers of the operands by position; None for one that is left out.
+      is_current: True if the text has no other spelling.
+      activation: the op that it applies to its result, or empty.
+      fused: the ops that it applies to its operands and its result.
+      overwritten: the operand that it writes to instead of giving a result: it is the result from there on.
+      callees: the functions that it stands for.
+    """
+
+    written: str
+    name: str
+    attributes: Mapping[str, Any]
+    types: Sequence[Type]
+    places: Sequence[int | None] = ()
+    is_current: bool = False
+    activation: str = ""
+    fused: Mapping[str, Sequence[str]] = NO_ATTRIBUTES
+    overwritten: int | None = None
+    callees: Sequence[Function] = ()
 
 
 @dataclass(slots=True)
 class Upgrade:
-    """A decoded function with its calls inlined and its ops in their current spelling; the fields are as in `Text`."""
+    """A function with its calls inlined and its ops in their current spelling; the fields are as in `Text`."""
 
     program: Program
     lines: list[int] = field(default_factory=list[int])
     names: list[str] = field(default_factory=list[str])
+    end: int = 0
     is_current: bool = True
     unwritten: set[Value] = field(default_factory=set[Value])
     """The results of ops that allocate a tensor."""
-    known: dict[tuple[int, int], _Current] = field(default_factory=dict[tuple[int, int], "_Current"])
-    """Spellings by the identity of an op's attributes, which equally written ops share, and its number of operands."""
 
-    @classmethod
-    def of(cls, function: DecodedFunction) -> Upgrade:
-        """Returns the upgrade of a decoded function.
-
-        Raises:
-          VerifyError: a constant, a mesh_shard or a config of a transfer breaks a rule; the message names the line.
-        """
-        source = function.program
-        made = cls(Program(source.name, {}, source.types[: len(source.arguments)], list(source.arguments)))
-        values, _ = made.function(function, range(len(source.arguments)))
-        made.program.results = [Port(v, presharded=False) for v in values]
-        return made
-
-    def function(self, function: DecodedFunction, arguments: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        """Appends the ops of a function; returns the values of its results, and of its arguments at its end."""
-        source = function.program
-        values: list[Value] = [*arguments, *[-1] * (len(source.types) - len(arguments))]
-        for op, line in zip(source.ops, function.lines, strict=True):
-            operands = [values[v] for v in op.used]
-            callee = op.attributes.get(FUNCTION)
-            if isinstance(callee, DecodedFunction):
-                values_of, after = self.function(callee, operands)
-                for number in callee.written:
-                    values[op.used[number]] = after[number]
-            elif FUNCTIONS in op.attributes:
-                self.is_current = False
-                attributes = {**op.attributes, FUNCTIONS: tuple(map(Upgrade.of, op.attributes[FUNCTIONS]))}
-                made = Op(op.name, tuple(operands), (), attributes, op.line)
-                values_of = self._append(made, [source.types[v] for v in op.results], line, op.name)
-            else:
-                try:
-                    values_of = self._op(op, line, operands, [source.types[v] for v in op.results])
-                except Exception as error:
-                    raise add_location(line, op.name, error) from None
-            for old, new in zip(op.results or written_operands(op), values_of, strict=True):
-                values[old] = new
-        return [values[port.value] for port in source.results], values[: len(source.arguments)]
-
-    def _op(self, op: Op, line: int, operands: list[Value], types: list[Type]) -> Sequence[Value]:
-        if operands and operands[-1] in self.unwritten:
-            operands = self._without_destinations(op, operands, types)
-        now = self._current(op, operands, types)
-        if now.fused:
-            return self._unfused(replace(op, attributes=now.attributes), line, operands, types, now.fused)
-        placed = tuple([v if v is None else operands[v] for v in now.places])
-        results = self._append(Op(now.name, placed, (), now.attributes, op.line), types, line, op.name)
-        self.is_current = self.is_current and now.is_current
-        if now.activation:
-            return self._append(Op(now.activation, results, (), NO_ATTRIBUTES, op.line), types, line, now.activation)
-        if op.name in EMPTY:
+    def add(self, op: Spelled, operands: Sequence[Value], line: int, source: str) -> Sequence[Value]:
+        """Appends an op and the functions that it applies; returns its results, or the value of what it writes to."""
+        if not op.is_current:
+            self.is_current = False
+        if op.fused:
+            given = [
+                self._apply(v, op.fused.get(name, ()), line, source) for name, v in zip(FUSED, operands, strict=False)
+            ]
+            operands = [*given, *operands[len(given) :]]
+        placed = tuple([v if v is None else operands[v] for v in op.places])
+        results = self._append(Op(op.name, placed, (), op.attributes, source), op.types, line, op.written)
+        if op.activation:
+            results = self._append(Op(op.activation, results, (), NO_ATTRIBUTES, source), op.types, line, op.activation)
+        if op.written in EMPTY:
             self.unwritten.update(results)
-        return results
+        return [self._apply(v, op.fused.get(AFTER, ()), line, source) for v in results] if op.fused else results
 
-    def _current(self, op: Op, operands: Sequence[Value], types: Sequence[Type]) -> _Current:
-        """Returns the current spelling of an op, once for equally written ops."""
-        given, key = [self.program.types[v] for v in operands], (id(op.attributes), len(operands))
-        if (
-            op.name.endswith(".all_to_all_combine")
-            and _DIM not in op.attributes
-            and min(len(given) - 1, len(types)) > 0
-        ):
-            # Compilers before tt-mlir 6131dfe97a took the dim from the shapes.
-            dim = 1 if given[1].shape[1:2] != types[0].shape[1:2] else 2
-            older = replace(op, attributes={**op.attributes, _DIM: dim})
-            return _spell(older, [kind.kind for kind in given], types)._replace(is_current=False)
-        if (now := self.known.get(key)) is None:
-            now = self.known[key] = _spell(op, [kind.kind for kind in given], types)
-        return now
-
-    def _unfused(
-        self, op: Op, line: int, operands: list[Value], types: list[Type], fused: Mapping[str, Sequence[str]]
-    ) -> Sequence[Value]:
-        """Appends an op without the functions that it applies to its operands and its result, and these beside it."""
-        self.is_current = False
-
-        def apply(value: Value, functions: Sequence[str]) -> Value:
-            for name in functions:
-                (value,) = self._append(
-                    Op(name, (value,), (), NO_ATTRIBUTES, op.line), [self.program.types[value]], line, name
-                )
-            return value
-
-        given = [apply(v, fused.get(name, ())) for name, v in zip(FUSED, operands, strict=False)]
-        results = self._op(op, line, [*given, *operands[len(given) :]], types)
-        return [apply(v, fused.get(AFTER, ())) for v in results]
+    def _apply(self, value: Value, functions: Sequence[str], line: int, source: str) -> Value:
+        for name in functions:
+            op = Op(name, (value,), (), NO_ATTRIBUTES, source)
+            (value,) = self._append(op, [self.program.types[value]], line, name)
+        return value
 
     def _append(self, op: Op, types: Sequence[Type], line: int, name: str) -> tuple[Value, ...]:
         known = self.program.types
@@ -243,10 +180,10 @@ class Upgrade:
         self.names.append(name)
         return op.results
 
-    def _without_destinations(self, op: Op, operands: list[Value], types: Sequence[Type]) -> list[Value]:
+    def without_destinations(self, name: str, operands: list[Value], types: Sequence[Type]) -> list[Value]:
         """Returns the operands of an op without the tensors that are allocated for its results."""
-        self.is_current, definition = False, definition_of(current_name(op.name))
-        if op.name == "ttir.mesh_shard":
+        self.is_current, definition = False, definition_of(current_name(name))
+        if name == "ttir.mesh_shard":
             return operands[:1] if len(operands) == 2 else operands
         if definition is None or not definition.traits.isdisjoint((Trait.MEMORY, Trait.BY_ELEMENT_TYPE)):
             return operands
@@ -259,53 +196,43 @@ class Upgrade:
         return kept
 
 
-class _Current(NamedTuple):
-    """The current spelling of an op.
+def spell(op: str, written: Mapping[str, Any], given: Sequence[Type], types: Sequence[Type]) -> Spelled:
+    """Returns the current spelling of an op on operands of the types `given`, with results of the types `types`.
 
-    Attributes:
-      name: of the op, with the dialect.
-      attributes: without the functions in `fused`, if there are any.
-      places: the numbers of the operands by position; None for one that is left out.
-      is_current: True if the text has no other spelling.
-      activation: the op that it applies to its result, or empty.
-      fused: the ops that it applies to its operands and its result.
+    Raises:
+      VerifyError: a constant, a mesh_shard or a config of a transfer breaks a rule.
     """
-
-    name: str
-    attributes: Mapping[str, Any]
-    places: Sequence[int | None]
-    is_current: bool = False
-    activation: str = ""
-    fused: Mapping[str, Sequence[str]] = NO_ATTRIBUTES
-
-
-def _spell(op: Op, kinds: Sequence[str], types: Sequence[Type]) -> _Current:
-    """Returns the current spelling of an op on operands of these kinds."""
-    if fused := fused_functions(op.attributes):
-        return _Current(op.name, {k: v for k, v in op.attributes.items() if k not in fused}, (), fused=fused)
-    activation, name = activation_of(op.name, op.attributes), current_name(op.name)
+    fused = fused_functions(written)
+    own: dict[str, Any] = {k: v for k, v in written.items() if k not in fused}
+    has_no_dim = op.endswith(".all_to_all_combine") and _DIM not in own and min(len(given) - 1, len(types)) > 0
+    if has_no_dim:
+        # Compilers before tt-mlir 6131dfe97a took the dim from the shapes.
+        own[_DIM] = 1 if given[1].shape[1:2] != types[0].shape[1:2] else 2
+    activation, name, kinds = activation_of(op, own), current_name(op), [t.kind for t in given]
     definition, count = definition_of(name), kinds.count("tensor")
-    if definition is not None and definition.in_form_of(op.attributes, len(types)) is not definition:
+    number = None if types or definition is None else definition.overwritten
+    if definition is not None and definition.in_form_of(own, len(types)) is not definition:
         name = f"{FORMER}{name.partition('.')[2]}"
-    attributes, is_current = _spell_attributes(op, definition, (count, len(kinds)), types)
+    attributes, is_current = _spell_attributes(op, own, definition, (count, len(kinds)), types)
     places: Sequence[int | None] = range(len(kinds))
     if not has_trait(name, Trait.OPAQUE):
         # Devices and semaphores, which no operand group counts, are the last.
-        is_ordered, sizes = "tensor" not in kinds[count:], op.attributes.get(_SIZES)
+        is_ordered, sizes = "tensor" not in kinds[count:], own.get(_SIZES)
         is_current = is_current and is_ordered
         if is_ordered:
             places = (*group_operands(sizes if is_integers(sizes) else None, places[:count]), *places[count:])
-    return _Current(name, attributes, places, is_current and name == op.name and not activation, activation)
+    is_current = is_current and name == op and not (activation or fused or has_no_dim)
+    return Spelled(op, name, attributes, types, places, is_current, activation, fused, number)
 
 
 def _spell_attributes(
-    op: Op, definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
+    op: str, written: Mapping[str, Any], definition: OpDef | None, counts: tuple[int, int], types: Sequence[Type]
 ) -> tuple[Mapping[str, object], bool]:
     """Returns the attributes of an op in their current spelling, and True if the text spells them so.
 
     `counts` are the numbers of its tensors and of all its operands; `types` are those of its results.
     """
-    name, written = op.name.partition(".")[2], op.attributes
+    name = op.partition(".")[2]
     attributes = {k: v for k, v in written.items() if k not in _SEGMENTS and "." not in k}
     marks = {HOISTED: True} if HOISTED in written else {}
     if definition is None:
@@ -313,7 +240,7 @@ def _spell_attributes(
     if Trait.BY_ELEMENT_TYPE in definition.traits:
         # The numbers that are stored do not tell the element type of the op.
         return written, False
-    if op.name == "ttir.mesh_shard":
+    if op == "ttir.mesh_shard":
         _check_names(attributes)
         promise = {_PROMISE: True} if written.get(f"jaxmesh.{_PROMISE}", False) is not False else {}
         return attributes | promise | marks, attributes["shard_type"] != "identity"
@@ -333,11 +260,11 @@ def _spell_attributes(
         known[edges] = reorder_edges(known[edges])
     is_current = attributes.keys() <= definition.by_name.keys() and Trait.NOT_UPSTREAM not in definition.traits
     if _SIZES in written:
-        sizes, is_opaque = written[_SIZES], has_trait(op.name, Trait.OPAQUE)
+        sizes, is_opaque = written[_SIZES], has_trait(op, Trait.OPAQUE)
         total = sum(sizes) if is_integers(sizes) else -1
         is_known = total in (*counts, counts[0] + 1)
         # Wrong sizes stay, for the meaning of the op to refuse.
-        if not is_known or (total == counts[1] and (op.name.startswith("ttir.") or is_opaque)):
+        if not is_known or (total == counts[1] and (op.startswith("ttir.") or is_opaque)):
             known[_SIZES] = sizes
         is_current = is_current and (is_known or is_opaque)
     return _with_numbers(name, known, types) | marks, is_current
@@ -381,3 +308,41 @@ def _check_constant(value: Array, declared: Type) -> None:
                 f"its value has elements of {value.dtype}, {value[lost].flat[0]} among them, which the declared "
                 f"type, {declared.dtype}, does not hold; declare the result as {value.dtype} and add a ttir.typecast."
             )
+
+
+def set_local_types(program: Program, arguments: Sequence[BoundaryAttributes], types: Types) -> None:
+    """Sets the types of presharded values to their local types, where the text has those elsewhere.
+
+    Earlier texts declare the full type of an argument, and pass it to a mesh_shard of the type `identity`, whose result
+    is local; of a result, that mesh_shard has the full type. On the way to or from it only the layout changes.
+    """
+    kept = [op for op in program.ops if len(op.results) == 1 and (_is_identity(op) or has_trait(op.name, Trait.LAYOUT))]
+    roots = {i: i for i, a in enumerate(arguments) if a.status == "presharded"}
+    found: dict[Value, Type] = {}
+    for op in kept:
+        root = roots.get(op.used[0])
+        if root is not None and _is_identity(op):
+            found.setdefault(root, program.types[op.results[0]])
+        elif root is not None:
+            roots[op.results[0]] = root
+    for number, argument in enumerate(arguments):
+        known = found.get(number) if argument.local is None else types(argument.local)
+        if argument.status != "presharded" or known is None:
+            continue
+        declared = program.types[number]
+        if "ui64" in str(argument.local) and declared.shape == (*known.shape, 2):
+            # Upstream passes numbers of 64 unsigned bits as pairs of 32 bits, the lower ones first.
+            continue
+        # Of a program that is mapped by hand, upstream writes the full type there, and declares the local.
+        if len(known.shape) != len(declared.shape) or all(map(int.__le__, known.shape, declared.shape)):
+            program.types[number] = replace(declared, shape=known.shape)
+    full = set(roots)
+    for op in kept:
+        if _is_identity(op) or op.used[0] in full:
+            result = op.results[0]
+            full.add(result)
+            program.types[result] = replace(program.types[result], shape=program.types[op.used[0]].shape)
+
+
+def _is_identity(op: Op) -> bool:
+    return op.attributes.get("shard_type") == "identity"

@@ -15,7 +15,6 @@ import jaxmesh as jm
 from jaxmesh.dialects.imported_op import decompose
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.trace import trace_program
-from jaxmesh.frontends.mlir.upgrade import Upgrade
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.insert_transfers import insert_transfers
 from jaxmesh.passes.pipeline import compute_on_devices
@@ -25,7 +24,7 @@ from jaxmesh.runtime.regions import plan_regions
 from tests.generators.mlir_texts import FILES
 
 MATMUL = (FILES / "matmul_2x4.mlir").read_text()
-IMPORT: list[Callable[..., Any]] = [decode, Upgrade.of.__func__, trace_program, lower]  # type: ignore[attr-defined]
+IMPORT: list[Callable[..., Any]] = [decode, trace_program, lower]
 PASSES: list[Callable[..., Any]] = [each.run for each in LOWERING if each.run is not insert_transfers]
 INSERTS = "insert_transfers of the program that runs"
 

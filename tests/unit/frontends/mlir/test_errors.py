@@ -189,6 +189,18 @@ def test_calls_of_what_is_not_there() -> None:
         jm.from_mlir(function("main", call("f")))
 
 
+def test_a_call_with_another_number_of_values_than_the_function_takes() -> None:
+    for given in ("", "%x, %x"):
+        kinds = ", ".join(["tensor<2xf32>"] * given.count("%"))
+        cached = f'%0 = "ttcore.load_cached"({given}) {{callee = @f}} : ({kinds}) -> tensor<2xf32>'
+        text = function("main", cached) + function("f", '%0 = "ttir.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>')
+        count = given.count("%")
+        with pytest.raises(
+            jm.VerifyError, match=f"line 2: ttcore.load_cached: passes {count} values to @f, which takes 1"
+        ):
+            jm.from_mlir(text, func="main")
+
+
 def test_which_function() -> None:
     neg = '%0 = "ttir.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>'
     two = function("a", neg) + function("b", neg)
