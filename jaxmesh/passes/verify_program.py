@@ -193,17 +193,14 @@ class _Verifier:
             if not port.presharded and (not kind.host or kind.tile):
                 raise ResidencyError(f"result {i} ({_show(kind)}) is to be a full host tensor.")
         self._check_unspent("the return", returned)
-        # Arguments that nothing reads are the caller's, like returned ones.
-        unread = {a.value for a in self.program.arguments}
-        kept = {self.first.get(v, v) for v in returned}
+        # Arguments on the devices are the caller's, like returned values, and a body's are there in each iteration.
+        own = {a.value for a in self.program.arguments if a.presharded or self.is_body}
+        kept = {self.first.get(v, v) for v in returned | own}
         left = {v for v in self.live if self.types[v].kind == "tensor" and self.first.get(v, v) not in kept}
-        if left & unread:
-            unread.difference_update(v for op in self.program.ops for v in op.used)
-            left -= unread
-        if self.is_body:
-            # The arguments stay for the next iteration.
-            own = {self.first.get(a.value, a.value) for a in self.program.arguments}
-            left = {v for v in left if self.first.get(v, v) not in own}
+        if left:
+            # So are unread arguments.
+            read = {v for op in self.program.ops for v in op.used}
+            left -= {a.value for a in self.program.arguments if a.value not in read}
         if left:
             raise VerifyError(f"values {sorted(left)} are never deallocated.")
 

@@ -216,7 +216,8 @@ class JaxLowered(Stage):
           unroll_limit: as of `as_text`.
           resident: the arguments that stay on the devices between calls: all, none, or a regular expression of their
             paths, such as `"params"`; by default all that the program only distributes. They are there before the
-            program starts, and it does not free them.
+            program starts, and it does not free them. Those that come as shards are held in any case, also unread; a
+            full one that nothing reads is not sent, as in JAX.
           language: `"cpp"` holds the calls of the emitted C++ to the declarations of ttnn's C++ API, which the
             environment of `jaxmesh upstream-env` has (then `python` names that environment).
 
@@ -355,14 +356,10 @@ class JaxLowered(Stage):
     def _holding(
         self, groups: bool, unroll_limit: int | None, chosen: Collection[int], strict: bool = False
     ) -> Program:
-        """Returns the flat program with the shards of some arguments in their place, and without their deallocation."""
-        from jaxmesh.passes.hold_arguments import keep_arguments
-
-        boundary, program = self._boundary, self._program(groups, unroll_limit, strict)
-        held = [i for i in chosen if boundary.residencies[i] is HOST]
-        if held:
-            program = self._flat(groups, unroll_limit, strict, held=held)
-        return keep_arguments(program, boundary.donated)
+        """Returns the flat program with the shards of some arguments in their place."""
+        program = self._program(groups, unroll_limit, strict)
+        held = [i for i in chosen if self._boundary.residencies[i] is HOST]
+        return self._flat(groups, unroll_limit, strict, held=held) if held else program
 
     def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
         """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an

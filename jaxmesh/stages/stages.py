@@ -188,14 +188,14 @@ class Lowered(JaxLowered):
         return self._lowered_residency or ResidencyMap(jaxpr, self._boundary.residencies)
 
     def _flat(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Any) -> Program:
-        from jaxmesh.passes.pipeline import ttnn_program
+        from jaxmesh.passes import hold_arguments, pipeline
 
         imported = None if self._traced is None or not groups else self._traced.imported
         program = None if imported is None else imported.marked() if "mark" in options else imported.program("ttnn")
-        if program is not None and is_valid(program):
-            return program
         ends = self.residency, self._boundary, self._out_tree
-        return ttnn_program(*ends, groups, unroll_limit, strict, **options)
+        if program is None or not is_valid(program):
+            program = pipeline.ttnn_program(*ends, groups, unroll_limit, strict, **options)
+        return hold_arguments.keep_arguments(program, self._boundary.donated)
 
     def global_program(self) -> tuple[WholeText | None, Callable[..., Traced]]:
         """Returns the program with global shapes, or None, and the class of programs."""
@@ -217,7 +217,7 @@ class Lowered(JaxLowered):
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
 
-        Arguments with a sharding are on the devices from the start to the end; their files have the shards.
+        Arguments with a sharding that are read are on the devices from the start to the end; their files have shards.
 
         Args:
           directory: a new folder, or one that an earlier export wrote.

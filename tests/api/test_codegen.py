@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -286,3 +287,46 @@ def test_arguments_with_a_sharding_stay_on_the_devices(tmp_path: Path, donated: 
     for i in range(3):
         assert (f"ttnn.deallocate(arg[{i}]" in function or f"ttnn.deallocate(arg_{i}," in function) == (i in donated)
     assert run_folder(tmp_path / "model", ["--check"]) == 0
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.DonationWarning")
+@pytest.mark.parametrize("donated", [(), (1,)])
+def test_no_text_frees_an_argument_on_the_devices(tmp_path: Path, donated: tuple[int, ...]) -> None:
+    """Texts and the exported program are one program, which frees what is donated alone; so is a text that is read."""
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    x, w = (jax.device_put(np.ones((64, 64), np.float32), jax.NamedSharding(mesh, spec)) for spec in (P("y"), P("x")))
+    split = jm.jit(lambda x: jm.full_to_shard(x, P("y")), mesh=mesh)
+    for args in ((x, w), (split(np.asarray(x)), split(np.asarray(w)))):
+        lowered = jm.jit(lambda x, w: jnp.tanh(x) @ w[:32].T, mesh=mesh, donate_argnums=donated).lower(*args)
+        lowered.export(tmp_path / "model", *args)
+        assert (tmp_path / "model" / "ttnn.mlir").read_text() == lowered.as_text()
+        for i in range(2):
+            for language, read in (
+                ("ttnn", rf"(%arg{i})\b"),
+                ("python", rf"(arg_{i}) = "),
+                ("cpp", rf"(\w+) = v1\[{i}\]"),
+            ):
+                text = lowered.as_text(language)
+                name = re.search(read, text)
+                freed = name is not None and re.search(rf'deallocate"?\({name[1]}\b', text) is not None
+                assert freed == (i in donated), (language, i)
+        again = jm.from_mlir(lowered.as_text(), mesh).lower()
+        assert (again.as_text() == lowered.as_text()) == (not donated)
+        assert '"ttnn.deallocate"(%arg' not in again.as_text()
+
+
+def test_an_argument_that_nothing_reads_is_where_the_caller_has_it(tmp_path: Path) -> None:
+    """On the devices it takes memory; of a full one nothing is sent, as in JAX, whatever its sharding would be."""
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    x, unread = np.ones((64, 32), np.float32), np.ones((100, 20), np.float32)
+    rows, dims = jax.NamedSharding(mesh, P("y")), jax.NamedSharding(mesh, P("x"))
+    placed = jax.device_put(x, rows), jax.device_put(unread, dims)
+    made = jm.jit(lambda x, unread: x + 1, mesh=mesh)
+    here = jm.jit(lambda x, unread: x + 1, mesh=mesh, in_shardings=(rows, dims))
+    for lowered, args, held in ((made.lower(*placed), placed, 32 * 32 * 4), (here.lower(x, unread), (x, unread), 0)):
+        memory = lowered.estimate("t3000").memory
+        assert memory.arguments == 32 * 32 * 4 + held
+        assert [(t.shape, t.axes) for t in memory.tensors if t.name == "unread"] == [((25, 20), ("x",))] * bool(held)
+        lowered.export(tmp_path / "model", *args)
+        loaded = (tmp_path / "model" / "main.py").read_text()
+        assert loaded.count("utils.load_sharded_tensor(") == 1 + bool(held)

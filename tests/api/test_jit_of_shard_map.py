@@ -633,6 +633,36 @@ def test_groups_along_axes_are_those_axes(kind: str, names: Any, groups: Any, ax
     assert jm.jit(f, mesh=MESH).trace(X).as_text() == jm.jit(plain, mesh=MESH).trace(X).as_text()
 
 
+GROUPED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "psum": lambda v, n, g: lax.psum(v, n, axis_index_groups=g),
+    "pmax": lambda v, n, g: lax.pmax(v, n, axis_index_groups=g),
+    "all_gather": lambda v, n, g: lax.all_gather(v, n, axis=1, axis_index_groups=g).reshape(len(v), -1),
+    "tiled all_gather": lambda v, n, g: lax.all_gather(v, n, axis_index_groups=g, tiled=True),
+    "all_to_all": lambda v, n, g: lax.all_to_all(v[:, :1].repeat(8, 1), n, 1, 0, axis_index_groups=g, tiled=True),
+    "psum_scatter": lambda v, n, g: lax.psum_scatter(v.repeat(8, 0), n, axis_index_groups=g, tiled=True),
+}
+
+
+@pytest.mark.parametrize("shardings", [{}, {"in_shardings": BOTH, "out_shardings": BOTH}], ids=["none", "given"])
+@pytest.mark.parametrize("kind", GROUPED)
+def test_groups_of_one_device_and_in_another_order(kind: str, shardings: Any) -> None:
+    """Alone a device moves nothing; a sum has no order, and gathered parts are permuted on each device."""
+    alone, turned, unlike = [[2], [0], [3], [1]], [[3, 0, 1, 2]], [[1, 0, 3, 2], [4, 5, 6, 7]]
+    for names, groups in (("x", alone), ("x", turned), (("y", "x"), [[6, 2], [5, 1], [7, 3], [4, 0]]),
+                          (("y", "x"), unlike)):  # fmt: skip
+        f = mapped(lambda v, n=names, g=groups: GROUPED[kind](v, n, g), BOTH, BOTH, check_vma=False)
+        traced = jm.jit(lambda x, f=f: f(x), mesh=MESH, **shardings).trace(X)
+        by_order = kind not in ("psum", "pmax")
+        if groups is not alone and by_order and (groups is unlike or "gather" not in kind):
+            with pytest.raises((jm.InexpressibleError, jm.MissingRuleError), match="groups"):
+                traced.as_text()
+            continue
+        text = traced.lower().as_text()
+        assert (groups is alone) == (re.search(r"ttnn\.(all_|reduce_scatter|point_to_point)", text) is None)
+        whole = np.rint(X * 8)
+        np.testing.assert_array_equal(jm.from_mlir(text, MESH).lower().compile()(whole), jax.jit(f)(whole))
+
+
 @pytest.mark.parametrize("shardings", [{}, {"in_shardings": BOTH, "out_shardings": BOTH}], ids=["none", "given"])
 def test_groups_of_a_part_of_an_axis_need_an_axis(shardings: Any) -> None:
     f = mapped(lambda v: lax.psum(v, "x", axis_index_groups=[[0, 1], [2, 3]]), BOTH, BOTH, check_vma=False)

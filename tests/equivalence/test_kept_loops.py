@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 import re
 import shutil
 import subprocess
@@ -289,6 +290,38 @@ def test_a_loop_of_unknown_length_says_why_it_stays_none() -> None:
     lowered = jm.jit(program, mesh=jm.make_mesh((2, 4))).lower(X)
     with pytest.raises(jm.UnsupportedError, match=r"only the devices know.*distributes a tensor that it computes"):
         lowered.as_text()
+
+
+def carries(rng: random.Random) -> Loop:
+    """A loop that leaves, swaps, sets and counts numbers and arguments; its limit is one of them."""
+    count = rng.randint(2, 4)
+    starts = [rng.choice([2, 3, 5, "argument", "computed"]) for _ in range(count)]
+    steps = [rng.choice(["stay", "stay", "swap", "set", "count"]) for _ in range(count)]
+    limit, chooses = rng.randrange(count), rng.random() < 0.4
+
+    def step(state: Any) -> Any:
+        i, now, v = state
+        known = {"stay": lambda k: now[k], "swap": lambda k: now[k - 1], "set": lambda k: jnp.int32(k),
+                 "count": lambda k: jnp.minimum(now[k] + 1, 6)}  # fmt: skip
+        return i + 1, [known[s](k) for k, s in enumerate(steps)], jnp.sin(v) + now[0]
+
+    def program(x: Any, n: Any) -> Any:
+        made = [n if s == "argument" else n * 2 if s == "computed" else jnp.int32(s) for s in starts]
+        found = lax.while_loop(lambda s: (s[0] < s[1][limit]) & (s[0] < 8), step, (jnp.int32(0), made, x))
+        return (*found, lax.cond(x.sum() > 0, lambda: (1, n), lambda: (limit, made[0]))) if chooses else found
+
+    return program
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_loop_carries_and_gives_back_is_read_again(seed: int) -> None:
+    mesh, program = jm.make_mesh((2, 4), ("y", "x")), carries(random.Random(seed))
+    args = np.linspace(-1, 2, 32, dtype=np.float32).reshape(8, 4), np.int32(3)
+    lowered = jm.jit(program, mesh=mesh, in_shardings=[None, (P("y"), P())][seed % 2]).lower(*args)
+    for limit in (0, None):
+        got = jm.from_mlir(lowered.as_text(unroll_limit=limit), mesh).lower().compile()(*args)
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(jax.jit(program)(*args)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5 if b.dtype == np.float32 else 0)
 
 
 @pytest.mark.slow(but_one_in=5)

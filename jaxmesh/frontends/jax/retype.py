@@ -284,12 +284,12 @@ def _numbered(eqn: Eqn) -> dict[str, int]:
 
 def _along_axes(eqn: Eqn) -> Eqn:
     """Returns a collective among groups of devices along axes as one over these axes; any other equation unchanged."""
-    groups = eqn.params.get("axis_index_groups")
-    axes = None if groups is None else axes_of_groups(groups, _numbered(eqn))
-    if not axes:
+    groups, name = eqn.params.get("axis_index_groups"), "axes" if "axes" in eqn.params else "axis_name"
+    axes, order = (None if groups is None else axes_of_groups(groups, _numbered(eqn))) or (None, None)
+    # The order of devices does not change a sum or an extreme, which alone have the parameter `axes`.
+    if axes is None or (name != "axes" and order != ()):
         return eqn
-    changed = {"axes" if "axes" in eqn.params else "axis_name": axes, "axis_index_groups": None}
-    return eqn.replace(params={**eqn.params, **changed})
+    return eqn.replace(params={**eqn.params, name: axes, "axis_index_groups": None})
 
 
 def _sum(x: jax.Array, axis: tuple[int, ...]) -> jax.Array:
@@ -313,10 +313,18 @@ def _reduce(across: Callable[..., jax.Array], along: Callable[..., jax.Array]) -
 
 
 def _all_gather(eqn: Eqn, operands: list[jax.Array]) -> list[jax.Array]:
-    params = eqn.params
-    if params["axis_index_groups"] is not None:
-        return bind(eqn, [spread(x, _collective_axes(eqn)) for x in operands])
-    (x,) = operands
-    names, at = params["axis_name"], params["all_gather_dimension"]
+    params, groups = eqn.params, eqn.params["axis_index_groups"]
+    (x,), names, at = operands, params["axis_name"], params["all_gather_dimension"]
+    names, order = (names, ()) if groups is None else axes_of_groups(groups, _numbered(eqn)) or (names, None)
+    if order is None:
+        return bind(eqn, [spread(x, _collective_axes(eqn))])
+    axes = frozenset((names,) if isinstance(names, str) else names)
     # The result is the same on every device; this form of the collective types it so.
-    return [lax.all_gather(spread(x, _collective_axes(eqn)), names, axis=at, tiled=params["tiled"], to="invarying")]
+    made = lax.all_gather(spread(x, axes), names, axis=at, tiled=params["tiled"], to="invarying")
+    return [in_order(made, order, at)]
+
+
+def in_order(gathered: jax.Array, order: Sequence[int], dim: int) -> jax.Array:
+    """Returns what was gathered along axes with its parts in an order, as of `axes_of_groups`."""
+    parts = jnp.split(gathered, len(order), dim) if order else []
+    return jnp.concatenate([parts[i] for i in order], dim) if order else gathered

@@ -22,6 +22,7 @@ from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.control_flow import find_counter
 from jaxmesh.frontends.stablehlo.gspmd import create, replace
 from jaxmesh.frontends.stablehlo.reductions import integers_of
+from jaxmesh.frontends.stablehlo.shapes import split_slice
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements
 
@@ -206,10 +207,22 @@ def exchange_cheap_slices(body: Sequence[ir.Operation], sizes: Mapping[str, int]
     Shardy moves the split of a cut dim to another dim, and gathers each slice. A gather of the value once before a loop
     moves less. If the value changes in the loop, or the loop reads little, each device sends its part of each slice.
     """
-    for op in body:
-        inserted = _inserted(op.operands[0]) if op.name == "stablehlo.dynamic_slice" else None
+    dynamic, slices = [op for op in body if op.name == "stablehlo.dynamic_slice"], [*filter(_changes, body)]
+    for op in dynamic:
+        inserted = _inserted(op.operands[0])
         if inserted is not None:
             _choose_slice(op, inserted, sizes)
+    while slices:
+        source = _source(slices[0].operands[0])
+        alike = [op for op in slices if _source(op.operands[0]) == source]
+        slices = [op for op in slices if _source(op.operands[0]) != source]
+        _exchange_at_constants(source, alike, sizes)
+
+
+def _changes(op: ir.Operation) -> bool:
+    """Returns True for a slice at constants, without steps, of a value that the loop around changes."""
+    around = op.name == "stablehlo.slice" and op.parent is not None and op.parent.operation.name == "stablehlo.while"
+    return around and set(op.attributes["strides"]) == {1} and not [*_loops_around(_source(op.operands[0]), op)]
 
 
 def _choose_slice(op: ir.Operation, inserted: ir.Operation, sizes: Mapping[str, int]) -> None:
@@ -238,22 +251,59 @@ def _choose_slice(op: ir.Operation, inserted: ir.Operation, sizes: Mapping[str, 
     if min(gathered, exchanged) >= resharded:
         return
 
-    def written(sharding: Sharding) -> ir.Attribute:
-        return shardings.written(inserted.attributes[OWN["sdy.reshard"]], sharding)
-
-    attributes = dict(op.attributes.items())
-    attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([written(whole)])
+    template = inserted.attributes[OWN["sdy.reshard"]]
     if gathered <= exchanged:
-        attribute = {OWN["sdy.reshard"]: written(whole)}
+        attribute = {OWN["sdy.reshard"]: shardings.written(template, whole)}
         source = create("sdy.reshard", inserted, [source], attribute).results[0]
-    made = create(op.name, op, [source, *starts], attributes).results[0]
-    for use in [u for u, r in readers if r is not None]:
-        use.owner.operands[use.operand_number] = made
-    if list(y.uses):
-        made = create("sdy.reshard", op, [made], {OWN["sdy.reshard"]: written(result)}).results[0]
-    replace(op, [made])
+    _replace_slice(op, [source, *starts], whole, template, sizes)
     if not list(x.uses):
         inserted.erase()
+
+
+def _replace_slice(
+    op: ir.Operation, operands: list[ir.Value], whole: Sharding, template: ir.Attribute, sizes: Mapping[str, int]
+) -> None:
+    """Replaces a slice by a dynamic_slice whose cut dims are whole; `template` is any sharding over the mesh."""
+    (y,) = op.results
+    result = shardings.written(template, _lies(y, sizes))
+    attributes: dict[str, ir.Attribute] = {"slice_sizes": ir.DenseI64ArrayAttr.get(y.type.shape)}
+    if op.name == "stablehlo.dynamic_slice":
+        attributes = dict(op.attributes.items())
+    attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([shardings.written(template, whole)])
+    made = create("stablehlo.dynamic_slice", op, operands, attributes).results[0]
+    for use in list(y.uses):
+        if use.owner.name == "sdy.reshard" and _inserted(use.owner.results[0]) is not None:
+            use.owner.operands[use.operand_number] = made
+    if list(y.uses):
+        made = create("sdy.reshard", op, [made], {OWN["sdy.reshard"]: result}).results[0]
+    replace(op, [made])
+
+
+def _exchange_at_constants(source: ir.Value, slices: Sequence[ir.Operation], sizes: Mapping[str, int]) -> None:
+    """Replaces all slices at constants of a value, if exchanges move less than a reshard that nothing else reads."""
+    shape, present = tuple(source.type.shape), _lies(source, sizes)
+    moving, resharded, exchanged = list[tuple[ir.Operation, Sharding, ir.Attribute]](), 0.0, 0.0
+    for op in slices:
+        (x,), (y,) = op.operands, op.results
+        # Without a reshard, the operand is split as the result where each device has its own part.
+        end = _lies(x, sizes) if x != source else split_slice(op, _lies(y, sizes), sizes, list)
+        template = requested(y)
+        if template is not None and end != present:
+            moving.append((op, without_cut_dims(present, shape, y.type.shape), template))
+            resharded = max(resharded, moved_elements(present, end, shape, sizes))
+            exchanged += _exchanged_elements(shape, y.type.shape, present, moving[-1][1], sizes)
+    inserted = [u.owner for u in source.uses if u.owner.name == "sdy.reshard" and _inserted(u.owner.results[0])]
+    others = sum(len(list(r.results[0].uses)) for r in inserted) - sum(op.operands[0] != source for op, *_ in moving)
+    if others > 0 or exchanged >= resharded:
+        return
+    for op, whole, template in moving:
+        number, operands = ir.Type.parse("tensor<i32>", op.context), [source]
+        for start in op.attributes["start_indices"]:
+            value = ir.Attribute.parse(f"dense<{start}> : tensor<i32>", op.context)
+            operands.append(create("stablehlo.constant", op, [], {"value": value}, [number]).results[0])
+        _replace_slice(op, operands, whole, template, sizes)
+    for reshard in inserted:
+        reshard.erase()
 
 
 def _exchanged_elements(

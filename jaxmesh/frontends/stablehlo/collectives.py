@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from jaxlib.mlir import ir
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.dialects.ttir.collectives import apply_collective, exchange, sum_scatter
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.jax.retype import in_order, spread, varying
 from jaxmesh.frontends.stablehlo import shardings, values
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole
 from jaxmesh.frontends.stablehlo.custom_calls import bind_op, prove_equal
@@ -112,20 +113,30 @@ def _leave(program: ImportContext, y: Sharded, target: Sharding, free: frozenset
 # --- collectives by groups -------------------------------------------------------------------------------------------
 
 
-def _axes(program: ImportContext, op: ir.Operation) -> tuple[str, ...]:
-    """Returns the mesh axes that correspond to an op's replica groups.
+def _axes_of_groups(program: ImportContext, op: ir.Operation) -> tuple[tuple[str, ...], tuple[int, ...] | None]:
+    """Returns what `axes_of_groups` does of an op's replica groups.
 
     Raises:
       UnsupportedError: the groups do not correspond to mesh axes.
     """
     text = str(op.attributes["replica_groups"])
     if "replica_group_mesh_axes" in text or "mesh_axes" in text:
-        return tuple(a for a in axis_names(text) if a in program.sizes)
-    device_groups = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
-    axes = axes_of_groups(device_groups, program.sizes)
-    if axes is None:
-        raise UnsupportedError(f"a collective {of_no_axes(device_groups, program.sizes)}.")
-    return axes
+        return tuple(a for a in axis_names(text) if a in program.sizes), ()
+    return axes_of_groups(_groups(program, op), program.sizes) or _refuse(program, op)
+
+
+def _groups(program: ImportContext, op: ir.Operation) -> list[list[int]]:
+    return np.asarray(program.read(op.attributes["replica_groups"])).tolist()
+
+
+def _refuse(program: ImportContext, op: ir.Operation) -> NoReturn:
+    raise UnsupportedError(f"a collective {of_no_axes(_groups(program, op), program.sizes)}.")
+
+
+def _axes(program: ImportContext, op: ir.Operation) -> tuple[str, ...]:
+    """Returns the mesh axes that correspond to an op's replica groups, device by device; raises for other groups."""
+    axes, order = _axes_of_groups(program, op)
+    return axes if order == () else _refuse(program, op)
 
 
 def _operands(program: ImportContext, op: ir.Operation) -> list[jax.Array]:
@@ -141,7 +152,7 @@ def _reduce(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     kind = kind_of(op)
     if kind is None:
         raise UnsupportedError("an all_reduce whose body is not a sum, product, minimum, maximum, and, or.")
-    axes = _axes(program, op)
+    axes, _ = _axes_of_groups(program, op)
     operands = _same(program, op)
     if kind == "sum":
         for x in operands:
@@ -151,11 +162,11 @@ def _reduce(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
 
 def _gather(program: ImportContext, op: ir.Operation) -> list[Sharded]:
-    dim = program.read(op.attributes["all_gather_dim"])
-    outs = _operands(program, op)
-    for axis in reversed(_axes(program, op)):
+    dim, outs = program.read(op.attributes["all_gather_dim"]), _operands(program, op)
+    axes, order = _axes_of_groups(program, op)
+    for axis in reversed(axes):
         outs = [values.all_gather(x, axis, dim) for x in outs]
-    return _whole(outs)
+    return _whole([in_order(x, _refuse(program, op) if order is None else order, dim) for x in outs])
 
 
 def _scatter(program: ImportContext, op: ir.Operation) -> list[Sharded]:

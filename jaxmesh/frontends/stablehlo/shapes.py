@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -72,7 +72,9 @@ def leading_own_axes(
     return axes[: next(fits, 0)]
 
 
-def _split_slice(op: ir.Operation, wanted: Sharding, sizes: Mapping[str, int], read: Values) -> Sharding:
+def split_slice(
+    op: ir.Operation, wanted: Sharding, sizes: Mapping[str, int], read: Callable[[ir.Attribute], Sequence[int]]
+) -> Sharding:
     """Returns the sharding of a slice and its operand: `wanted`, for dims whose shards need no data of other shards."""
     rows = zip(
         op.operands[0].type.shape,
@@ -125,7 +127,7 @@ def _split_pad(op: ir.Operation, wanted: Sharding, sizes: Mapping[str, int], rea
     return tuple(leading_own_axes((n, own, low, gap + 1), axes, sizes) for n, own, (low, _, gap), axes in rows)
 
 
-SPLIT = {"stablehlo.slice": _split_slice, "stablehlo.pad": _split_pad}
+SPLIT = {"stablehlo.slice": split_slice, "stablehlo.pad": _split_pad}
 
 
 @OPS.add("stablehlo.pad")

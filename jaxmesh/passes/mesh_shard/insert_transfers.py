@@ -303,6 +303,11 @@ class _Writer:
         invars = self._operands(scope, eqn, residencies, body.host_inputs)
         self._append(scope, eqn, invars, body.outs, [body.jaxpr])
 
+    def _chosen(self, rows: Iterable[Residencies], flow: Scan | While | Cond) -> list[Residency]:
+        """Returns where a loop or a choice has its results: in TTNN on the devices, if no body moves tensors."""
+        moves = self.printed is not None and any(map(has_transfer, flow.bodies))
+        return [r if self.printed is None or (moves and r is HOST) else DEVICE for r in map(join, rows)]
+
     def _scan(self, scope: _Scope, eqn: Eqn, scan: Scan) -> None:
         consts, carry = scan.num_consts, scan.num_carry
         loop = slice(consts, consts + carry)
@@ -315,7 +320,7 @@ class _Writer:
             wanted = (*_on_devices(residencies[loop]), *rest)
             body = self.body(scan.body, tuple(residencies), wanted, eqn, scope.created)
             new = list(residencies)
-            new[loop] = [max(a, b) for a, b in zip(residencies[loop], body.outs[:carry], strict=True)]
+            new[loop] = self._chosen(zip(residencies[loop], body.outs[:carry], strict=True), scan)
             for i in body.hoistable:
                 if not consts <= i < consts + carry:
                     new[i] = DEVICE
@@ -336,7 +341,7 @@ class _Writer:
             test = self.body(loop.cond, (*residencies[:nc], *carry), created=created)
             step = self.body(loop.body, (*residencies[nc : nc + nb], *carry), _on_devices(carry), eqn, created)
             new = list(residencies)
-            new[nc + nb :] = [max(a, b) for a, b in zip(carry, step.outs, strict=True)]
+            new[nc + nb :] = self._chosen(zip(carry, step.outs, strict=True), loop)
             for i in [i for i in test.hoistable if i < nc] + [nc + i for i in step.hoistable if i < nb]:
                 new[i] = DEVICE
             if new == residencies:
@@ -357,7 +362,7 @@ class _Writer:
             new = list(residencies)
             for i in frozenset[int]().union(*(b.distributed for b in bodies)) - host_inputs:
                 new[i + 1] = DEVICE
-            outs = tuple(join(row) for row in zip(*(b.outs for b in bodies), strict=True))
+            outs = tuple(self._chosen(zip(*(b.outs for b in bodies), strict=True), cond))
             if new == residencies and outs == needed:
                 break
             residencies, needed = new, outs

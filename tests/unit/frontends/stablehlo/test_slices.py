@@ -184,6 +184,40 @@ def test_a_value_that_changes_moves_one_row_in_each_iteration(mesh: Any, parts: 
         assert sent(changing, mesh, P("x"), np.ones((n, 32), np.float32)) == n * 8 * 128 * (parts - 1)
 
 
+def at_constants(x: Any) -> Any:
+    """Reads rows, a row and a block at constants of a value that changes, in a loop in a loop, and stacks some."""
+
+    def step(c: Any, _: Any) -> Any:
+        c = lax.fori_loop(0, 2, lambda _, d: jnp.where(d > d[3], d[::-1], d + d[2:3, 1:2]), c)
+        return jnp.roll(c, 1, 1), (c[5:13], c[5:13, 2:10], c[1])
+
+    return lax.scan(step, x, None, length=3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, jnp.bfloat16])
+@pytest.mark.slow(but_one_in=4)
+def test_slices_at_constants_of_a_value_that_changes_are_those_of_jax_bit_by_bit(dtype: Any) -> None:
+    x = rows_of(32, dtype)
+    for mesh, spec in ((LINE, P("x")), (MESH, P(("x", "y"))), (MESH, P("y", "x"))):
+        lowered = jm.jit(at_constants, mesh=mesh, in_shardings=spec).lower(x)
+        for made in (lowered.compile()(x), lowered.reference(x)):
+            for got, want in zip(*map(jax.tree.leaves, (made, jax.jit(at_constants)(x))), strict=True):
+                assert same_bits(np.asarray(got), np.asarray(want))
+
+
+@pytest.mark.parametrize(("mesh", "parts"), [(LINE, 8), (MESH, 4)], ids=["8", "2x4"])
+def test_slices_at_constants_of_a_value_that_changes_move_alone(mesh: Any, parts: int) -> None:
+    """All slices of a value do, or, as one is nearly the whole value, none: then the value moves once for all."""
+    for n in (128, 512):
+        x = np.ones((n, 32), np.float32)
+        few = lambda x: lax.fori_loop(0, 5, lambda _, c: c * 2 + c[2:6].sum(0) + c[9], x)  # noqa: E731
+        turn = lambda x: lax.fori_loop(0, 5, lambda _, c: c * 2 + jnp.concatenate([c[1:], c[:1]]), x)  # noqa: E731
+        gathers = [t.sent for t in jm.jit(few, mesh=mesh, in_shardings=P("x")).lower(x).explain().totals()
+                   if t.kind == "all_gather"]  # fmt: skip
+        assert sum(gathers) == 5 * 8 * (4 + 1) * 128 * (parts - 1)
+        assert sent(turn, mesh, P("x"), x) == 5 * 8 * x.nbytes * (parts - 1) // parts
+
+
 def test_one_row_of_many_moves_alone() -> None:
     x = np.ones((256, 32), np.float32)
     assert sent(lambda x, i: x[i], LINE, P("x"), x, np.int32(-7)) == 8 * 7 * 128
