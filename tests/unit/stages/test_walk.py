@@ -65,6 +65,8 @@ def matmul(x: Any, w: Any) -> Any:
 
 def test_an_array_passes_few_modules() -> None:
     f, x, w = jm.jit(matmul, mesh=jm.make_mesh((2, 4))), jnp.ones((4, 8)), jnp.ones((8, 6))
+    # The first trace of a process wraps what JAX binds, once for all.
+    jm.jit(lambda x: shard_to_full(full_to_shard(x, P("y")), P("y")), mesh=jm.make_mesh((2, 4))).trace(x)
     with jm.check_replication(False):
         first, given, functions = modules_entered(lambda: f(x, w))
         later, _, again = modules_entered(lambda: f(x, w))
