@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.mlir.attributes import Array
+from jaxmesh.frontends.mlir.attributes import Array, complex_elements
 from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo.call import (
     ImportContext,
@@ -109,19 +109,21 @@ def _with_start(x: jax.Array, start: jax.Array, kind: str, call: ShardedCall) ->
     value = constant_of(call.op.operands[1])
     if value is not None and is_identity(value, kind, x.dtype):
         return x
-    once = kind in ("max", "min", "and", "or")
-    dims: Sequence[int] = call["dimensions"]
-    if not once and any(call.shardings[0][d] for d in dims):
-        raise UnsupportedError(
-            f"a reduction of a sharded dim starts from {value}, not from the identity of {kind}, so each device would "
-            "count it; reduce from the identity, and combine the start afterwards."
-        )
+    axes = [a for d in call["dimensions"] for a in call.shardings[0][d]]
+    if kind in _COUNTED and axes:
+        # Each device would count the start; all but the first begin at the identity.
+        first = lax.eq(axis_position(axes, call.program.sizes), np.int32(0))
+        start = lax.select(*vary_alike(first, start, lax.full_like(start, _COUNTED[kind])))
     return COMBINE[kind](*vary_alike(x, lax.broadcast(start, x.shape)))
 
+
+_COUNTED = {"sum": 0, "prod": 1}
+"""The identities of the reductions whose result depends on how often the start is combined."""
 
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
 """Ops whose result repeats the one number of their operand."""
 _CONSTANTS = ("stablehlo.constant", "sdy.constant", "arith.constant")
+_COMPLEX = {"tensor<complex<f32>>": np.complex64, "tensor<complex<f64>>": np.complex128}
 
 
 def constant_of(value: ir.Value) -> Array | None:
@@ -129,7 +131,11 @@ def constant_of(value: ir.Value) -> Array | None:
     op = producer(value)
     if op is not None and op.name in _SAME_NUMBER:
         return constant_of(op.operands[0])
-    if op is None or op.name not in _CONSTANTS or not op.attributes["value"].is_splat:
+    if op is None or op.name not in _CONSTANTS:
+        return None
+    if isinstance(value.type.element_type, ir.ComplexType):
+        return None if value.type.shape else complex_elements(op, jax.ShapeDtypeStruct((), _COMPLEX[str(value.type)]))
+    if not op.attributes["value"].is_splat:
         return None
     return np.asarray(op.attributes["value"].get_splat_value().value)
 
@@ -170,7 +176,8 @@ def is_identity(value: Array, kind: str, dtype: DType) -> bool:
     """Returns True if a number is the identity of a reduction."""
     info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
     low, high = (info.min, info.max) if info else (-np.inf, np.inf)
-    identities = {"sum": (0,), "prod": (1,), "or": (0,), "and": (1, -1), "max": (low,), "min": (high,)}
+    ones = (True,) if dtype == np.bool_ else (-1, high if low == 0 else -1)
+    identities = {"sum": (0,), "prod": (1,), "or": (0,), "and": ones, "max": (low,), "min": (high,)}
     return value.item() in identities[kind]
 
 

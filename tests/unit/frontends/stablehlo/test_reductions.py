@@ -1,0 +1,52 @@
+"""Reductions of a split dim from a start that is not the identity equal NumPy's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+
+_KINDS: dict[str, tuple[Any, Callable[[Any, Any], Any], tuple[int, ...]]] = {
+    "sum": (lax.add, np.add, (1, -1)),
+    "prod": (lax.mul, np.multiply, (0, 5)),
+    # 1 is the identity of truth values alone.
+    "and": (lax.bitwise_and, np.bitwise_and, (1, 5)),
+    "or": (lax.bitwise_or, np.bitwise_or, (1, 8)),
+    "max": (lax.max, np.maximum, (1, 99)),
+    "min": (lax.min, np.minimum, (1, -99)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_a_start_counts_once(dtype: str) -> None:
+    """XLA's partitioner counts it once for each device, or not at all."""
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    x = (np.arange(16).reshape(8, 2) | 3).astype(dtype)
+    starts = [(kind, np.asarray(s).astype(dtype)) for kind, (*_, numbers) in _KINDS.items() for s in numbers]
+    wanted = [functools.reduce(_KINDS[kind][1], x, start) for kind, start in starts]
+
+    def fun(x: Any) -> list[Any]:
+        return [lax.reduce(x, start, _KINDS[kind][0], (0,)) for kind, start in starts]
+
+    for spec in (P(), P("x"), P(("y", "x")), P("x", "y")):
+        traced = jm.jit(fun, mesh=mesh, in_shardings=spec).trace(x)
+        assert traced.inexpressible is None
+        for got, want, (kind, start) in zip(traced.lower().compile()(x), wanted, starts, strict=True):
+            np.testing.assert_array_equal(got, want, f"{kind} from {start}, {spec}")
+
+
+def test_a_start_of_complex_numbers() -> None:
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    x = np.arange(8).astype(np.complex64) * (1 + 2j)
+    sums = jm.jit(lambda x: (x.sum(), lax.reduce(x, np.complex64(1j), lax.add, (0,))), mesh=mesh, in_shardings=P("x"))
+    np.testing.assert_array_equal(jax.tree.map(np.asarray, sums(x)), [x.sum(), x.sum() + 1j])
+    with pytest.raises(jm.errors.InexpressibleError, match="compute with the real and imaginary parts"):
+        sums.lower(x).as_text()
