@@ -53,7 +53,7 @@ def is_whole(dtype: DType) -> bool:
 
 
 def converted(array: Array, dtype: DType) -> Array:
-    """Converts numbers to another element type; those of `ml_dtypes` are not all converted to each other at once."""
+    """Converts numbers to another element type, through a wide type: `ml_dtypes` lacks some conversions."""
     wide = np.int32 if is_whole(array.dtype) else np.float32
     return (array.astype(wide) if array.dtype.kind == "V" else array).astype(dtype)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
@@ -50,3 +51,33 @@ def test_a_start_of_complex_numbers() -> None:
     np.testing.assert_array_equal(jax.tree.map(np.asarray, sums(x)), [x.sum(), x.sum() + 1j])
     with pytest.raises(jm.errors.InexpressibleError, match="compute with the real and imaginary parts"):
         sums.lower(x).as_text()
+
+
+def _largest(a: Any, b: Any) -> Any:
+    first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+    return jnp.where(first, a[0], b[0]), jnp.where(first, a[1], b[1])
+
+
+def _largest_and_first(a: Any, b: Any) -> Any:
+    return jnp.where(a[0] > b[0], a[0], b[0]), jnp.where(a[1] < b[1], a[1], b[1])
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
+@pytest.mark.parametrize(
+    ("body", "start", "reads_argmax"),
+    [(_largest, (-np.inf, 0), True), (_largest, (1.5, 77), False), (_largest_and_first, (-np.inf, 99), False)],
+    ids=["argmax", "from a number", "not its index"],
+)
+def test_only_an_argmax_is_read_as_one(body: Any, start: tuple[float, int], reads_argmax: bool) -> None:
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    x = np.random.default_rng(0).integers(-2, 4, (8, 4)).astype(np.float32)
+    starts = np.float32(start[0]), np.int32(start[1])
+
+    def fun(x: Any) -> Any:
+        return lax.reduce((x, lax.broadcasted_iota("int32", x.shape, 0)), starts, body, (0,))
+
+    wanted: Any = functools.reduce(body, zip(x, np.arange(8)[:, None] + np.zeros(4, np.int32), strict=True), starts)
+    for spec in (P(), P("x"), P(("x", "y"))):
+        traced = jm.jit(fun, mesh=mesh, in_shardings=spec).trace(x)
+        jax.tree.map(np.testing.assert_array_equal, tuple(traced.lower().compile()(x)), wanted)
+        assert ("argmax" in traced.as_text("jaxpr")) == reads_argmax
