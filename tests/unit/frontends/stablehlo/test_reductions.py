@@ -81,3 +81,21 @@ def test_only_an_argmax_is_read_as_one(body: Any, start: tuple[float, int], read
         traced = jm.jit(fun, mesh=mesh, in_shardings=spec).trace(x)
         jax.tree.map(np.testing.assert_array_equal, tuple(traced.lower().compile()(x)), wanted)
         assert ("argmax" in traced.as_text("jaxpr")) == reads_argmax
+
+
+def test_integers_of_4_bits() -> None:
+    """Their sums over devices are computed in int32; the texts of a remainder and a shift are read back."""
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    x = np.arange(-8, 8).astype(jnp.int4)
+    y = np.where(x == 0, 3, np.roll(x, 3).astype(int) | 1).astype(jnp.int4)
+
+    def fun(x: Any, y: Any) -> list[Any]:
+        shifted = lax.shift_right_arithmetic(x.astype(jnp.uint4), jnp.full(16, 1, jnp.uint4))
+        return [x[np.array([1, 5, -1])], x @ y, lax.rem(x, y), shifted]
+
+    wide, other = x.astype(int), y.astype(int)
+    wanted = [wide[[1, 5, -1]], (wide @ other + 8) % 16 - 8, np.fmod(wide, other), (wide >> 1) % 16]
+    lowered = jm.jit(fun, mesh=mesh, in_shardings=(P("x"), P())).lower(x, y)
+    for got in (lowered.compile()(x, y), jm.from_mlir(lowered.as_text(strict=False), mesh).lower().compile()(x, y)):
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(np.asarray(a).astype(int), b)
