@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -68,8 +69,8 @@ class Placement:
 
     >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
     >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
-    >>> one.axis_ranges(one.pieces[1]), one.coordinate_text(one.devices[1]), one.mesh_text
-    ('x=1', 'x=1', 'mesh x=2')
+    >>> one.axis_ranges(one.pieces[1]), one.coordinate_text(one.devices[1]), one.varying_axes, one.mesh_text
+    ('x=1', 'x=1', ['x'], 'mesh x=2')
     """
 
     title: str
@@ -117,6 +118,18 @@ class Placement:
     def coordinate_text(self, device: PlacedDevice) -> str:
         """Returns the coordinate of a device, by axis."""
         return ", ".join(f"{name}={at}" for (name, _), at in zip(self.axes, device.coordinate, strict=True))
+
+    @property
+    def varying_axes(self) -> list[str]:
+        """Returns the mesh axes along which devices hold different pieces."""
+        names: list[str] = []
+        step = len(self.devices)
+        for name, size in self.axes:
+            step //= size
+            ahead = ((a, b) for a, b in zip(self.devices, self.devices[step:], strict=False) if a.piece != b.piece)
+            if any(sum(map(operator.ne, a.coordinate, b.coordinate)) == 1 for a, b in ahead):
+                names.append(name)
+        return names
 
     @property
     def summary(self) -> str:

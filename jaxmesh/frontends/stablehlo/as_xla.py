@@ -19,9 +19,8 @@ from jaxlib.mlir.dialects import sdy, stablehlo as hlo
 
 from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.control_flow import find_counter
+from jaxmesh.frontends.stablehlo.control_flow import find_counter, integers_of
 from jaxmesh.frontends.stablehlo.gspmd import create, replace
-from jaxmesh.frontends.stablehlo.reductions import integers_of
 from jaxmesh.frontends.stablehlo.shapes import split_slice
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements

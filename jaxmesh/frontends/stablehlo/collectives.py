@@ -13,6 +13,7 @@ from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.dialects.ttir.collectives import apply_collective, exchange, sum_scatter
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import in_order, spread, varying
+from jaxmesh.frontends.mlir.attributes import Array
 from jaxmesh.frontends.stablehlo import shardings, values
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole
 from jaxmesh.frontends.stablehlo.custom_calls import bind_op, prove_equal
@@ -113,6 +114,12 @@ def _leave(program: ImportContext, y: Sharded, target: Sharding, free: frozenset
 # --- collectives by groups -------------------------------------------------------------------------------------------
 
 
+def _table(program: ImportContext, op: ir.Operation, name: str) -> Array:
+    """Returns a table of device ids, which is read as one number where all are equal, as on a mesh of one device."""
+    written = op.attributes[name]
+    return np.broadcast_to(program.read(written), written.type.shape)
+
+
 def _axes_of_groups(program: ImportContext, op: ir.Operation) -> tuple[tuple[str, ...], tuple[int, ...] | None]:
     """Returns what `axes_of_groups` does of an op's replica groups.
 
@@ -126,7 +133,7 @@ def _axes_of_groups(program: ImportContext, op: ir.Operation) -> tuple[tuple[str
 
 
 def _groups(program: ImportContext, op: ir.Operation) -> list[list[int]]:
-    return np.asarray(program.read(op.attributes["replica_groups"])).tolist()
+    return _table(program, op, "replica_groups").tolist()
 
 
 def _refuse(program: ImportContext, op: ir.Operation) -> NoReturn:
@@ -186,7 +193,7 @@ def _exchange(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
 
 def _permute(program: ImportContext, op: ir.Operation) -> list[Sharded]:
-    pairs = np.asarray(program.read(op.attributes["source_target_pairs"])).tolist()
+    pairs = _table(program, op, "source_target_pairs").tolist()
     axes = tuple(program.sizes)
     (x,) = _operands(program, op)
     return _whole([apply_collective(x, axes, lambda y: lax.ppermute(y, axes, [tuple(p) for p in pairs]))])
@@ -194,7 +201,7 @@ def _permute(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
 def _broadcast(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports a collective_broadcast: each device of a group receives the value of the first device."""
-    groups = {"replica_groups": program.read(op.attributes["replica_groups"])}
+    groups = {"replica_groups": _table(program, op, "replica_groups")}
     types = program.types_of(op.results)
     return _whole(bind_op(program, "collective_broadcast", _operands(program, op), groups, types))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import operator
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -13,7 +15,7 @@ from jaxmesh.frontends.jax.retype import spread, varying, widen_carry
 from jaxmesh.frontends.mlir.attributes import Array
 from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo.call import ImportContext, Whole, enum_of
-from jaxmesh.frontends.stablehlo.reductions import constant_of, integers_of
+from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs import compat
@@ -271,6 +273,41 @@ def find_stacks(op: ir.Operation, length: int, known: Callable[[ir.Value], Array
         if any(orders):
             found[i] = write.operands[1], not orders[0]
     return found
+
+
+# --- index arithmetic ------------------------------------------------------------------------------------------------
+
+
+def _clamp(low: Array, x: Array, high: Array) -> Array:
+    return np.clip(x, low, high)
+
+
+_INTEGER = re.compile(r"u?i\d+")
+_COMPUTED: Mapping[str, Callable[..., Array]] = {
+    **{f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "minimum", "maximum")},
+    "stablehlo.select": np.where,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.reshape": np.asarray,
+    "stablehlo.convert": np.asarray,
+}
+"""Operations of index arithmetic."""
+
+
+def integers_of(value: ir.Value, known: Callable[[ir.Value], Array | None] = lambda _: None) -> Array | None:
+    """Returns the integers that a value is computed to from constants and `known` values; None for any other value."""
+    element = str(value.type.element_type)
+    if not _INTEGER.fullmatch(element):
+        return None
+    found = known(value)
+    found = constant_of(value) if found is None else found
+    if found is None and (op := producer(value)) is not None:
+        compares = op.name == "stablehlo.compare"
+        compute = getattr(operator, enum_of(op, "comparison_direction").lower()) if compares else _COMPUTED.get(op.name)
+        operands = [integers_of(v, known) for v in op.operands] if compute else []
+        found = compute(*operands) if compute and not any(x is None for x in operands) else None
+    return (
+        None if found is None else np.asarray(found).astype("bool" if element == "i1" else element.replace("i", "int"))
+    )
 
 
 OPS: dict[str, Whole] = {"stablehlo.while": _while, "stablehlo.case": _case, "stablehlo.if": _case}

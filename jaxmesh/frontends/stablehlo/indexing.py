@@ -24,8 +24,12 @@ _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
 def _indices(indices: jax.Array, index_dim: int) -> jax.Array:
-    """Returns signed indices with their index vectors along the last dim, as in JAX."""
-    signed = indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
+    """Returns signed indices of at least 32 bits with their index vectors along the last dim, as in JAX."""
+    dtype = np.dtype(np.int64 if indices.dtype.itemsize == 8 else np.int32)
+    if indices.dtype.kind == "u" and indices.dtype.itemsize == dtype.itemsize:
+        # Beyond the end stays beyond the end.
+        indices = lax.min(indices, lax.full_like(indices, np.iinfo(dtype).max))
+    signed = lax.convert_element_type(indices, dtype)
     return lax.expand_dims(signed, (index_dim,)) if index_dim == signed.ndim else jnp.moveaxis(signed, index_dim, -1)
 
 

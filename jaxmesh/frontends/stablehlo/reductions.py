@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.mlir.attributes import Array
+from jaxmesh.frontends.mlir.attributes import Array, Types, complex_elements
 from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo.call import (
     ImportContext,
@@ -29,7 +27,7 @@ from jaxmesh.frontends.stablehlo.call import (
 )
 from jaxmesh.frontends.stablehlo.shardings import axes_of, count
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, Sharded, all_gather, axis_position
-from jaxmesh.jaxprs.untyped import DType, lax
+from jaxmesh.jaxprs.untyped import DType, jnp, lax
 
 OPS = OpFamily()
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or"}
@@ -109,19 +107,22 @@ def _with_start(x: jax.Array, start: jax.Array, kind: str, call: ShardedCall) ->
     value = constant_of(call.op.operands[1])
     if value is not None and is_identity(value, kind, x.dtype):
         return x
-    once = kind in ("max", "min", "and", "or")
     dims: Sequence[int] = call["dimensions"]
-    if not once and any(call.shardings[0][d] for d in dims):
-        raise UnsupportedError(
-            f"a reduction of a sharded dim starts from {value}, not from the identity of {kind}, so each device would "
-            "count it; reduce from the identity, and combine the start afterwards."
-        )
+    axes = [a for d in dims for a in call.shardings[0][d]]
+    if kind in _COUNTED and axes:
+        # Each device would count the start; all but the first begin at the identity.
+        first = lax.eq(axis_position(axes, call.program.sizes), np.int32(0))
+        start = lax.select(*vary_alike(first, start, lax.full_like(start, _COUNTED[kind])))
     return COMBINE[kind](*vary_alike(x, lax.broadcast(start, x.shape)))
 
+
+_COUNTED = {"sum": 0, "prod": 1}
+"""The identities of the reductions whose result depends on how often the start is combined."""
 
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
 """Ops whose result repeats the one number of their operand."""
 _CONSTANTS = ("stablehlo.constant", "sdy.constant", "arith.constant")
+_COMPLEX = {"tensor<complex<f32>>": np.complex64, "tensor<complex<f64>>": np.complex128}
 
 
 def constant_of(value: ir.Value) -> Array | None:
@@ -129,80 +130,77 @@ def constant_of(value: ir.Value) -> Array | None:
     op = producer(value)
     if op is not None and op.name in _SAME_NUMBER:
         return constant_of(op.operands[0])
-    if op is None or op.name not in _CONSTANTS or not op.attributes["value"].is_splat:
+    if op is None or op.name not in _CONSTANTS:
+        return None
+    if isinstance(value.type.element_type, ir.ComplexType):
+        return None if value.type.shape else complex_elements(op, jax.ShapeDtypeStruct((), _COMPLEX[str(value.type)]))
+    if not op.attributes["value"].is_splat:
         return None
     return np.asarray(op.attributes["value"].get_splat_value().value)
 
 
-def _clamp(low: Array, x: Array, high: Array) -> Array:
-    return np.clip(x, low, high)
-
-
-_INTEGER = re.compile(r"u?i\d+")
-_COMPUTED: Mapping[str, Callable[..., Array]] = {
-    **{f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "minimum", "maximum")},
-    "stablehlo.select": np.where,
-    "stablehlo.clamp": _clamp,
-    "stablehlo.reshape": np.asarray,
-    "stablehlo.convert": np.asarray,
-}
-"""Operations of index arithmetic."""
-
-
-def integers_of(value: ir.Value, known: Callable[[ir.Value], Array | None] = lambda _: None) -> Array | None:
-    """Returns the integers that a value is computed to from constants and `known` values; None for any other value."""
-    element = str(value.type.element_type)
-    if not _INTEGER.fullmatch(element):
-        return None
-    found = known(value)
-    found = constant_of(value) if found is None else found
-    if found is None and (op := producer(value)) is not None:
-        compares = op.name == "stablehlo.compare"
-        compute = getattr(operator, enum_of(op, "comparison_direction").lower()) if compares else _COMPUTED.get(op.name)
-        operands = [integers_of(v, known) for v in op.operands] if compute else []
-        found = compute(*operands) if compute and not any(x is None for x in operands) else None
-    return (
-        None if found is None else np.asarray(found).astype("bool" if element == "i1" else element.replace("i", "int"))
-    )
-
-
 def is_identity(value: Array, kind: str, dtype: DType) -> bool:
     """Returns True if a number is the identity of a reduction."""
-    info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
-    low, high = (info.min, info.max) if info else (-np.inf, np.inf)
-    identities = {"sum": (0,), "prod": (1,), "or": (0,), "and": (1, -1), "max": (low,), "min": (high,)}
+    low, high = _limits(dtype)
+    ones = (True,) if dtype == np.bool_ else (-1, high if low == 0 else -1)
+    identities = {"sum": (0,), "prod": (1,), "or": (0,), "and": ones, "max": (low,), "min": (high,)}
     return value.item() in identities[kind]
 
 
-_EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimum")}
+def _limits(dtype: DType) -> tuple[float, float]:
+    """Returns the least and the greatest number of a type; some floats of 8 bits lack infinities."""
+    if jnp.issubdtype(dtype, jnp.integer):
+        return int(jnp.iinfo(dtype).min), int(jnp.iinfo(dtype).max)
+    if dtype.kind == "b":
+        return False, True
+    infinite = dtype.kind == "c" or bool(np.isinf(np.full((), np.inf, dtype).astype(np.float32)))
+    return (-np.inf, np.inf) if infinite else (float(jnp.finfo(dtype).min), float(jnp.finfo(dtype).max))
 
 
-def _keeps_first(op: ir.Operation, inner: list[ir.Operation]) -> bool:
-    """Returns True if a reduction of values with indices keeps the lower index of equal values."""
-    _, left, _, right = op.regions[0].blocks[0].arguments
-    of_indices = [o for o in inner if _operands(o) == [left, right]]
-    return any(o.name == "stablehlo.minimum" or enum_of(o, "comparison_direction") == "LT" for o in of_indices)
-
-
+_COMPARES: Mapping[str, Callable[..., Array]] = {
+    "stablehlo.select": np.where, "stablehlo.and": np.logical_and, "stablehlo.or": np.logical_or,
+    "stablehlo.minimum": np.minimum,
+}  # fmt: skip
+"""Operations of bodies that compare, beside comparisons, on truth values and small numbers."""
 _Extreme = tuple[Callable[..., jax.Array], Callable[..., jax.Array]]
 """A reduction of values with their indices along a dim: the functions of the values, and of the indices."""
+_PAIRS = np.array([(a, i, b, 1 - i) for a in (0, 1) for b in (0, 1) for i in (0, 1)]).T
+"""All orders of two values with their indices: the values `a` and `b`, and the indices after each."""
 
 
 def extreme_of(op: ir.Operation) -> _Extreme | None:
     """Recognises `argmax` and `argmin`: a reduction of values with their indices; None for any other operation."""
     if op.name != "stablehlo.reduce" or len(op.operands) != 4 or len(op.attributes["dimensions"]) != 1:
         return None
-    is_index, inner = _counts(look_through(op.operands[1]), op.attributes["dimensions"][0]), body_ops(op)
-    if not is_index or not {o.name for o in inner} <= _EXTREME or not _keeps_first(op, inner):
+    dim = op.attributes["dimensions"][0]
+    if not _counts(look_through(op.operands[1]), dim) or not op.operands[0].type.shape[dim]:
         return None
-    direction = enum_of(inner[0], "comparison_direction")
-    left, _, right, _ = op.regions[0].blocks[0].arguments
-    value = producer(returned(op)[0], "stablehlo.select")
-    selects = value is not None and _operands(value)[1:] == [left, right]
-    if not selects or direction[:1] not in ("G", "L") or _operands(inner[0]) != [left, right]:
+    start, first = map(constant_of, op.operands[2:])
+    found = _compared(op)
+    if start is None or first is None or first.item() < 0 or found is None:
         return None
-    largest = direction.startswith("G")
-    return (lax.reduce_max, lax.argmax) if largest else (lax.reduce_min, lax.argmin)
+    a, i, b, j = _PAIRS
+    for kind, better in (("max", a > b), ("min", a < b)):
+        left = better | ((a == b) & (i < j))
+        wanted: list[Array] = [np.where(left, a, b), np.where(left, i, j)]
+        if all(map(np.array_equal, found, wanted)):
+            dtype: DType = Types(lambda _: None, wide=True)(op.operands[0].type).dtype
+            functions = getattr(lax, f"reduce_{kind}"), getattr(lax, f"arg{kind}")
+            return functions if is_identity(start, kind, dtype) else None
+    return None
+
+
+def _compared(op: ir.Operation) -> list[Array] | None:
+    """Returns the results of a body of comparisons for all orders; None for another body."""
+    known: dict[ir.Value, Array] = dict(zip(op.regions[0].blocks[0].arguments, _PAIRS, strict=True))
+    for inner in body_ops(op):
+        compares = inner.name == "stablehlo.compare"
+        compare = getattr(operator, enum_of(inner, "comparison_direction").lower()) if compares else None
+        compute = compare or _COMPARES.get(inner.name)
+        if compute is None or any(v not in known for v in _operands(inner)):
+            return None
+        known[inner.results[0]] = compute(*(known[v] for v in _operands(inner)))
+    return [known[v] for v in returned(op)]
 
 
 def _extreme_of_parts(call: ShardedCall, extreme: _Extreme, dim: int) -> list[jax.Array]:

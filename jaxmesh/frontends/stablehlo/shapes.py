@@ -262,11 +262,11 @@ def iota(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
     def count(target: Sharding) -> jax.Array:
         local = local_shape(value_type.shape, target, program.sizes)
-        x = lax.broadcasted_iota(value_type.dtype, local, dim)
         if not target[dim]:
-            return x
+            return lax.broadcasted_iota(value_type.dtype, local, dim)
         first = axis_position(target[dim], program.sizes) * np.int32(local[dim])
-        return x + lax.convert_element_type(first, value_type.dtype)
+        # Added as integers: a sum of numbers that are rounded already would be rounded again.
+        return (lax.broadcasted_iota(np.dtype(np.int32), local, dim) + first).astype(value_type.dtype)
 
     return [Sharded(count(sharding), sharding, make=count)]
 

@@ -61,7 +61,8 @@ def reduce_over(x: jax.Array, axes: Sequence[str], kind: str) -> jax.Array:
     x = spread(x, names)
     small = x.dtype == np.bool_ or (jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8)
     if small:
-        wide = reduce_over(lax.convert_element_type(x, np.int32), names, _OF_BOOLS.get(kind, kind))
+        of_bools = _OF_BOOLS.get(kind, kind) if x.dtype == np.bool_ else kind
+        wide = reduce_over(lax.convert_element_type(x, np.int32), names, of_bools)
         return lax.convert_element_type(wide, x.dtype)
     match kind:
         case "sum":

@@ -211,7 +211,8 @@ def from_bits(params: Params, x: jax.Array) -> jax.Array:
 def _shift_right_arithmetic(params: Params, x: jax.Array, by: jax.Array) -> jax.Array:
     """Returns shifted numbers; a negative number is shifted as its complement, so that ones enter."""
     dtype = x.dtype
-    # The type of the bits counts, not the type of the numbers.
+    # The type of the bits counts, not the type of the numbers; 4 bits are computed in a byte.
+    x = x.astype(f"int{width(dtype)}")
     x, by = (v.astype(f"i{dtype.itemsize}") for v in jnp.broadcast_arrays(x, by))
     negative = x < 0
     moved = lax.shift_right_logical(jnp.where(negative, ~x, x), by)

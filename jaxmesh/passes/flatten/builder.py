@@ -27,7 +27,7 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr, is_key
 from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.jaxprs.walk import Contents
 from jaxmesh.passes.flat_builder import FlatBuilder, plain
-from jaxmesh.passes.flatten.constant_folding import FOLDS, SMALL, as_array, fold, storage_type
+from jaxmesh.passes.flatten.constant_folding import FOLDS, SMALL, as_array, converted, fold, is_whole, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
@@ -176,7 +176,7 @@ class Builder(FlatBuilder):
     def full(self, shape: Sequence[int], value: ArrayLike, dtype: DTypeLike) -> Value:
         """Creates a tensor of one number; equal ones are created once."""
         shape, kind = tuple(shape), np.dtype(dtype)
-        number = np.asarray(value).astype(kind)
+        number = converted(np.asarray(value), kind)
         key = ("full", shape, kind, number.tobytes())
         if key not in self._created:
             fill = number.item() if kind.kind in "iub" else float(number)
@@ -232,7 +232,7 @@ class Builder(FlatBuilder):
         new, old = np.dtype(dtype), self.dtype(x)
         number = self.fill(x)
         # From floats to integers only the device knows what becomes of numbers that are too large.
-        if number is not None and old != new and (old.kind in "iub" or new.kind not in "iub"):
+        if number is not None and old != new and (is_whole(old) or not is_whole(new)):
             return self.full(self.shape(x), np.asarray(number).astype(old), new)
         if x in self.known and old != new and new.kind in "iub":
             return self.constant(self.known[x].astype(new))

@@ -47,6 +47,17 @@ def as_array(constant: Any) -> Any:
     return evaluate.strip_type(constant) if words is constant else words
 
 
+def is_whole(dtype: DType) -> bool:
+    """Returns True for integers, of 4 bits too, and for truth values."""
+    return dtype.kind in "iub" or "int" in dtype.name
+
+
+def converted(array: Array, dtype: DType) -> Array:
+    """Converts numbers to another element type, through a wide type: `ml_dtypes` lacks some conversions."""
+    wide = np.int32 if is_whole(array.dtype) else np.float32
+    return (array.astype(wide) if array.dtype.kind == "V" else array).astype(dtype)
+
+
 Fold = Callable[[Eqn, Sequence[Array]], Any]
 """Computes a primitive on NumPy arrays of integers or truth values."""
 FOLDS: Rules[Fold] = Rules()
@@ -122,7 +133,7 @@ FOLDS.update({name: _elementwise(function) for name, function in ELEMENTWISE.ite
 
 @FOLDS.add("convert_element_type", "copy", "stop_gradient")
 def _convert(eqn: Eqn, xs: Sequence[Array]) -> Array:
-    return xs[0].astype(eqn.outvars[0].aval.dtype)
+    return converted(xs[0], eqn.outvars[0].aval.dtype)
 
 
 @FOLDS.add("select_n")

@@ -80,8 +80,16 @@ def _cast_alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """Casts two operands to their joint element type."""
     if b.dtype(x) == b.dtype(y):
         return x, y
-    joint = jnp.promote_types(b.dtype(x), b.dtype(y))
+    joint = jnp.promote_types(*map(_at_least_8_bits, (b.dtype(x), b.dtype(y))))
     return b.cast(x, joint), b.cast(y, joint)
+
+
+def _at_least_8_bits(dtype: DType) -> DType:
+    """Returns a type that holds all numbers of a type, and that JAX promotes; smaller ones it does not promote."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return dtype if jnp.finfo(dtype).bits > 8 else jnp.dtype(jnp.bfloat16)
+    is_small = jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 8
+    return np.dtype(np.int8) if is_small else dtype
 
 
 def _sizes(b: Builder, side: Side, dims: Sequence[int]) -> list[int]:

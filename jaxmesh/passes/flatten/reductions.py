@@ -41,11 +41,9 @@ def identity(kind: str, dtype: DType) -> float | int:
         return 0
     if kind == "prod" or dtype.kind == "b":
         return 0 if kind == "max" else 1
-    if kind == "and":
-        return -1 if dtype.kind == "i" else int(np.iinfo(dtype).max)
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return int(info.min) if kind == "max" else int(info.max)
+    if jnp.issubdtype(dtype, jnp.integer):
+        low, high = int(jnp.iinfo(dtype).min), int(jnp.iinfo(dtype).max)
+        return {"and": -1 if low else high, "max": low, "min": high}[kind]
     info = jnp.finfo(dtype)
     # Types without infinities (some of 8 bits) end at their largest number.
     largest = np.array(np.inf).astype(dtype)

@@ -29,8 +29,8 @@ _UINT32 = np.dtype(np.uint32)
 
 @lru_cache(256)
 def is_narrow(dtype: DType) -> bool:
-    """Returns True for integers of 8 and 16 bits, which the real library hardly computes with."""
-    return dtype.name in ("int8", "uint8", "int16", "uint16")
+    """Returns True for integers of less than 32 bits, which the real library hardly computes with."""
+    return is_integer(dtype) and int(iinfo(dtype).bits) < np.iinfo(INDEX).bits
 
 
 def narrow(o: Ops, x: Value, dtype: DType) -> Value:
@@ -47,7 +47,7 @@ def narrow(o: Ops, x: Value, dtype: DType) -> Value:
 
 def _zero_extended(o: Ops, x: Value) -> Value:
     """Converts to int32 the bits of a narrow integer."""
-    bits = 8 * o.dtype(x).itemsize
+    bits = int(iinfo(o.dtype(x)).bits)
     return o.binary("bitwise_and", o.cast(x, INDEX), o.full((), 2**bits - 1, INDEX))
 
 
@@ -162,7 +162,7 @@ def _typecast(o: Ops, site: Site) -> Value | Sequence[Value]:
     source = o.dtype(x)
     if result.dtype == BOOL and source != BOOL:
         return o.op("ne", [x, o.full((), 0, source)], result.shape, BOOL)
-    if is_narrow(result.dtype) and source.kind in "iu" and source.itemsize >= result.dtype.itemsize:
+    if is_narrow(result.dtype) and is_integer(source) and source.itemsize >= result.dtype.itemsize:
         return x if source == result.dtype else narrow(o, o.cast(x, INDEX), result.dtype)
     return carry_over(o, site)
 

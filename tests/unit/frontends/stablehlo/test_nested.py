@@ -45,3 +45,23 @@ def test_an_axis_of_size_1_moves_nothing_else() -> None:
     mesh = AbstractMesh((1, 2), ("y", "x"))
     fun = jm.jit(jnp.sin, mesh=mesh, in_shardings=P(("y", "x")), out_shardings=P("x"))
     assert {t.sent for t in fun.lower(np.ones(16, np.float32)).explain().totals() if t.kind == "all_gather"} <= {0}
+
+
+def test_collectives_of_one_device_are_read() -> None:
+    """A table of equal device ids is one number in MLIR."""
+    mesh = jm.make_mesh((1, 1), ("y", "x"))
+
+    def body(v: Any) -> list[Any]:
+        lax: Any = jax.lax
+        return [
+            lax.psum(v, "x"), lax.pmax(v, ("y", "x")), lax.all_gather(v, "x", tiled=True),
+            lax.ppermute(v, "x", [(0, 0)]),
+            lax.psum_scatter(v, "x", tiled=True), lax.all_to_all(v, "x", 1, 0, tiled=True),
+        ]  # fmt: skip
+
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    traced = jm.jit(lambda x: mapped(x + 1), mesh=mesh, in_shardings=P("y")).trace(x)
+    assert traced.inexpressible is None
+    for got in traced.lower().compile()(x):
+        np.testing.assert_array_equal(got, x + 1)

@@ -190,6 +190,14 @@ def _whole() -> list[Case]:
     made += [(f"{n}-edges", getattr(lax, n), (big,)) for n in ("population_count", "clz", "abs", "neg", "sign")]
     made.append(("mulhi-edges", lax.mulhi, (big, big[::-1].copy())) if hasattr(lax, "mulhi") else made[0])
     made.append(("float to int", lambda x: x.astype(np.int32), (np.array([1.9, -1.9, 0.0, 7.0], np.float32),)))
+    made += [
+        (
+            f"constant of {a} to {b}",
+            lambda x, a=a, b=b, n=n: x + jnp.full(2, n, a).astype(b).astype(np.float32),
+            (floats(2),),
+        )
+        for a, b, n in (("int4", "uint4", -3), ("uint4", "int4", 12), ("float8_e4m3fn", "float8_e5m2", 1.5))
+    ]
     return made
 
 
@@ -325,6 +333,11 @@ def _reductions() -> list[Case]:
         ("reduce or", lambda x: lax.reduce(x, np.int32(6), lax.bitwise_or, (0,)), (ints(4, 3),)),
         ("average", lambda x, w: jnp.average(x, axis=1, weights=w), (x, np.abs(floats(4)))),
         ("trace", lambda x: jnp.trace(x), (floats(4, 4),)),
+        (
+            "integers of 4 bits",
+            lambda x: (lax.reduce_min(x, (0,)), lax.argmin(x[:0], 1, np.int32)),
+            (ints(4, 3, low=-8, high=8, dtype=jnp.int4),),
+        ),
     ]
     return made
 
@@ -440,6 +453,11 @@ def _products() -> list[Case]:
             "bfloat16 to float32",
             lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=np.float32),
             (a.astype(jnp.bfloat16), m.astype(jnp.bfloat16)),
+        ),
+        (
+            "floats of 8 bits",
+            lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=jnp.bfloat16),
+            (ints(3, 4).astype(jnp.float8_e4m3fn), ints(4, 5).astype(jnp.float8_e5m2)),
         ),
         ("bools", lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ()))), (bools(3, 4), bools(4, 5))),
         ("chain", lambda x, y: jnp.linalg.multi_dot([x, y, y.T]), (a, m)),
