@@ -57,15 +57,6 @@ def text_of(f: Any, *args: Any, language: Any = "python", **options: Any) -> str
     return jm.jit(f, mesh=mesh()).lower(*(args or (X,))).as_text(language, **options)
 
 
-def shardy(x: str, start: str) -> Any:
-    return hlo(
-        f'%c = stablehlo.constant dense<{start}> : tensor<f32>\n%0 = stablehlo.reduce(%x init: %c) applies '
-        "stablehlo.add across dimensions = [0] : (tensor<4x8xf32>, tensor<f32>) -> tensor<8xf32>",
-        f"(%x: {KIND} {{sdy.sharding = #sdy.sharding<@mesh, [{{{x}}}, {{}}]>}}) -> tensor<8xf32>",
-        'sdy.mesh @mesh = <["y"=2, "x"=4]>',
-    )  # fmt: skip
-
-
 def explicit() -> Any:
     return jax.make_mesh((2, 4), ("y", "x"))
 
@@ -202,8 +193,6 @@ CASES = [
             mesh=m) for m in (mesh(), None)]}),
     Case("a custom call", lambda: hlo(f'%0 = stablehlo.custom_call @mine(%x) : ({KIND}) -> {KIND}'), {
         "Write it with StableHLO's ops": lambda: hlo(f"%0 = stablehlo.tanh %x : {KIND}")}),
-    Case("a reduction from another start", lambda: shardy('"y"', "1.0"), {
-        "reduce from the identity": lambda: shardy('"y"', "0.0")}),
     Case("bits of the machine", lambda: hlo(
         "%0, %1 = stablehlo.rng_bit_generator %x, algorithm = DEFAULT : (tensor<3xui64>) -> (tensor<3xui64>, "
         "tensor<4xui32>)", "(%x: tensor<3xui64>) -> tensor<4xui32>", name="%1") , {}),
