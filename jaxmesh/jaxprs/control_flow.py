@@ -115,6 +115,11 @@ class While:
         """Returns the type of the condition."""
         return self.cond.out_avals[0]
 
+    @property
+    def is_batched(self) -> bool:
+        """True if the condition has dims, which a batch of loops has: each element goes on as long as its own holds."""
+        return bool(self.cond.out_avals[0].shape)
+
     def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
         """Returns the equation with another condition and another body."""
         return eqn.replace(params={**eqn.params, "cond_jaxpr": bodies[0], "body_jaxpr": bodies[1]})

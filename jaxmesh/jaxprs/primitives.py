@@ -47,6 +47,12 @@ CALLBACKS = frozenset({"debug_callback", "debug_print", "io_callback", "pure_cal
 CALLS_HOST = "it calls Python on the host amid the program, and TTIR has no such call; trace the program without it"
 """Why they have no text."""
 
+MACHINE_BITS = (
+    "its random bits are those of the machine's own generator, for which TTIR has no operation; "
+    "make the key by jax.random.key(seed, impl='threefry2x32')"
+)
+"""Why keys of the generators `rbg` and `unsafe_rbg` have no text."""
+
 LINALG = frozenset({
     "cholesky", "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur",
     "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve",

@@ -757,6 +757,15 @@ def test_shardings_that_were_asked_for_stand_against_the_propagated() -> None:
     assert why[3] == "over x: sum over shards of a reduced dim"
 
 
+@pytest.mark.parametrize("kind", ["sum", "max", "prod"])
+def test_the_reason_of_a_reduction_is_of_the_operation_that_is_counted(kind: str) -> None:
+    asked: Any = jm.jit(lambda x: getattr(x, kind)(1), mesh=MESH, in_shardings=P(None, "x"))
+    e = asked.lower(jnp.zeros((4, 8))).explain()
+    moved = [kind for kind, _ in among_devices(e)]
+    assert [d.kind for d in e.decisions if "reduced dim" in d.text] == moved
+    assert moved == ["all_reduce" if kind == "sum" else "all_gather"]
+
+
 def test_the_full_listing() -> None:
     e = explained(matmul, (4, 8), (8, 6))
     text = e.table(100)

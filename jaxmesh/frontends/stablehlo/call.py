@@ -211,7 +211,7 @@ class ImportContext(abc.ABC):
         if key not in x.known:
             assert x.source is not None
             with self.decisions.at(x.source):
-                self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
+                self.decisions.reduction(x, x.partial)
                 sum_up = functools.partial(values.reduce_over, axes=x.partial, kind=x.kind)
                 x.known[key] = Sharded(self.kept(("reduced", x.partial, x.kind), sum_up, x.array), x.sharding)
         return x.known[key]
@@ -243,7 +243,7 @@ class ImportContext(abc.ABC):
         with self.decisions.at(x.source):
             array = values.reduce_over(x.array, rest, x.kind) if rest else x.array
             if rest:
-                self.decisions.collective("all_reduce", rest, f"{x.kind} over shards of a reduced dim")
+                self.decisions.reduction(x, rest)
             self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
             return sum_scatter(array, axis, dim)
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, show
@@ -72,14 +73,20 @@ class Decisions:
         """Adds a step of a reshard."""
         whole = x.array.size * x.array.dtype.itemsize * count([a for axes in x.sharding for a in axes], sizes)
         source = f" from dim {move.source}" if move.source >= 0 else ""
-        text = (
-            f"over {move.axis}, dim {move.dim}{source}: the value is {show(x.sharding)}, wanted {show(target)}, {why}"
-        )
+        how = ", by point_to_point" if move.kind == "all_to_all" else ""
+        shardings = f"the value is {show(x.sharding)}, wanted {show(target)}, {why}"
+        text = f"over {move.axis}, dim {move.dim}{source}{how}: {shardings}"
         self.add(move.kind, text, whole // count([a for axes in target for a in axes], sizes))
 
     def collective(self, kind: str, axes: Sequence[str], why: str) -> None:
         """Adds a collective over mesh axes."""
         self.add(kind, f"over {', '.join(axes)}: {why}")
+
+    def reduction(self, x: Sharded, axes: Sequence[str]) -> None:
+        """Adds the reduction of partial values over mesh axes."""
+        summed = x.kind == "sum" and x.array.dtype != np.bool_
+        why = "" if summed else ", computed on each device, since TTNN's all_reduce gives sums only"
+        self.collective("all_reduce" if summed else "all_gather", axes, f"{x.kind} over shards of a reduced dim{why}")
 
     def assume(self, text: str) -> None:
         """Adds a point where copies are assumed to be equal."""

@@ -12,6 +12,7 @@ import numpy as np
 from jaxmesh.dialects.varying import vary_alike
 from jaxmesh.frontends.jax.retype import varying
 from jaxmesh.frontends.stablehlo.call import Meaning, OpFamily, ShardedCall, enum_of, keep_op
+from jaxmesh.jaxprs import primitives
 from jaxmesh.jaxprs.untyped import lax
 
 OPS = OpFamily()
@@ -84,8 +85,19 @@ def _convert(call: ShardedCall) -> jax.Array:
     return lax.convert_element_type(call.operands[0], call.results[0].dtype)
 
 
+_RANDOM_BITS = "stablehlo.rng_bit_generator"
+
+
+@OPS.add(_RANDOM_BITS)
+def _random_bits(call: ShardedCall) -> list[jax.Array]:
+    raise NotImplementedError(primitives.MACHINE_BITS)
+
+
 @OPS.add("stablehlo.bitcast_convert")
 def _bitcast(call: ShardedCall) -> list[jax.Array]:
+    # JAX packs the state of a generator to 64 bits, which arrays have only with jax_enable_x64.
+    if any(use.owner.name == _RANDOM_BITS for use in call.op.results[0].uses):
+        raise NotImplementedError(primitives.MACHINE_BITS)
     (x,), dtype = call.operands, call.results[0].dtype
 
     def meaning(array: jax.Array) -> jax.Array:

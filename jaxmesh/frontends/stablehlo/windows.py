@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
@@ -170,13 +169,6 @@ def _select_and_scatter(call: ShardedCall) -> jax.Array:
         window_dimensions=window.sizes,
         window_strides=window.strides,
         padding=tuple(window.padding),
-    )
-
-
-@OPS.add("stablehlo.rng_bit_generator")
-def _rng_bits(call: ShardedCall) -> jax.Array:
-    raise UnsupportedError(
-        f"random bits of a generator of the machine ({jnp.shape(call.operands[0])} state); use threefry keys."
     )
 
 

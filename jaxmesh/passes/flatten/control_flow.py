@@ -6,7 +6,7 @@ Where only the devices know which branch they take, it selects from the results 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -115,14 +115,17 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
     with _unrolling(b, eqn):
         for done, i in enumerate(order):
-            inputs = [*consts, *carry, *(_by_parts(b, lambda xs, i=i: element(b, xs[0], i), [x]) for x in rows)]
+            inputs = [*consts, *carry, *(loops.by_parts(b, lambda xs, i=i: element(b, xs[0], i), [x]) for x in rows)]
             carry, outs = loop.split_results(b.jaxpr(loop.body, inputs))
             stacks.append(outs)
             _check_limit(b, eqn, done + 1, str(loop.length))
     if loop.reverse:
         stacks.reverse()
     if stacks:
-        return [*carry, *(_by_parts(b, lambda xs: stack(b, xs, 0), column) for column in zip(*stacks, strict=True))]
+        return [
+            *carry,
+            *(loops.by_parts(b, lambda xs: stack(b, xs, 0), column) for column in zip(*stacks, strict=True)),
+        ]
     empty = [storage_type(v.aval, b.line) for v in eqn.outvars[len(carry) :]]
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
 
@@ -144,15 +147,17 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     results, alive, done = carry, None, 0
     with _unrolling(b, eqn):
         while True:
-            (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *carry])
+            (each,) = b.jaxpr(loop.cond, [*condition_consts, *carry])
+            goes_on = loops.any_goes_on(b, each)
             known = b.known.get(goes_on)
             if known is not None and not known:
                 return results
             if known is None:
-                _check_end(b, eqn, goes_on, done)
+                _check_end(b, eqn, each, done)
                 alive = goes_on if alive is None else b.op("logical_and", [alive, goes_on], (), np.bool_)
             before, start = carry, len(b.program.ops)
             carry = b.jaxpr(loop.body, [*body_consts, *before])
+            carry = loops.chosen(b, each, before, carry) if loop.is_batched else carry
             results = carry if alive is None else _select(b, alive, results, carry)
             done += 1
             _check_limit(b, eqn, done, "an unknown number of")
@@ -161,7 +166,7 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
                 # The end may be a comparison that holds from there on, or an equation that holds once.
                 for trip in (trips, *range(1, min(trips, FEW))):
                     (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *_later(b, before, carry, trip)])
-                    if goes_on in b.known and not b.known[goes_on]:
+                    if goes_on in b.known and not b.known[goes_on].any():
                         break
                 else:
                     _refuse(b, eqn, done, f"more than {trips}", made)
@@ -212,13 +217,7 @@ def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 def _select(b: Builder, which: Value, *cases: Sequence[Value]) -> list[Value]:
     """Returns the values of the case whose number or truth value is `which`."""
-    return [_by_parts(b, lambda xs: select(b, which, xs), values) for values in zip(*cases, strict=True)]
-
-
-def _by_parts(b: Builder, compute: Callable[[Sequence[Value]], Value], values: Sequence[Value]) -> Value:
-    """Computes from values that move together; of complex ones, the real parts and the imaginary parts."""
-    parts = [b.pairs[x] for x in values if x in b.pairs]
-    return b.pair(*[compute(part) for part in zip(*parts, strict=True)]) if parts else compute(values)
+    return [loops.by_parts(b, lambda xs: select(b, which, xs), values) for values in zip(*cases, strict=True)]
 
 
 _UNREAD = ("composite", "custom_vmap_call")

@@ -10,7 +10,7 @@ from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import primitives
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
+from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST, MACHINE_BITS
 from jaxmesh.passes.flatten import (
     bits,
     collectives,
@@ -32,17 +32,14 @@ from jaxmesh.passes.flatten import (
 from jaxmesh.passes.flatten.builder import Builder, Options, Rule
 from jaxmesh.passes.flatten.constant_folding import storage_type
 
-_ITERATES = (
-    "it iterates until the numbers are good enough, which only the devices know, and TTIR has no such loop; compute it "
-    "on the host, or write it with a static number of iterations"
+_DECOMPOSES = (
+    "JAX calls a library of the host for it, and neither TTIR nor TTNN has such an operation; compute it on the host, "
+    "or write it as matrix products in a jax.lax.while_loop, which has a text"
 )
 REFUSED = {
     **dict.fromkeys(CALLBACKS, CALLS_HOST),
-    **dict.fromkeys(
-        ("eigh", "eig", "svd", "schur", "igamma", "igammac", "igamma_grad_a", "random_gamma"),
-        _ITERATES,
-    ),
-    "regularized_incomplete_beta": _ITERATES,
+    **dict.fromkeys(("eigh", "eig", "svd", "schur"), _DECOMPOSES),
+    "rng_bit_generator": MACHINE_BITS,
 }
 """Primitives that no text can express: what TTIR lacks for each, and what to do instead."""
 

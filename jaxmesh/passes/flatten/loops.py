@@ -25,6 +25,7 @@ from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
+from jaxmesh.passes.flatten.elementwise import select
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, known
 from jaxmesh.passes.mesh_shard.insert_transfers import copies
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
@@ -149,20 +150,51 @@ def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[V
     first, second = len(carry), len(carry) + len(of_condition)
 
     def body(inner: Builder, given: list[Value]) -> Sequence[Value]:
-        return inner.jaxpr(loop.body, [*given[second:], *given[:first]])
+        after = inner.jaxpr(loop.body, [*given[second:], *given[:first]])
+        if loop.is_batched:
+            after = chosen(
+                inner, inner.jaxpr(loop.cond, [*given[first:second], *given[:first]])[0], given[:first], after
+            )
+        return after
 
     def condition(inner: Builder, given: list[Value]) -> Sequence[Value]:
-        return inner.jaxpr(loop.cond, [*given[first:second], *given[:first]])
+        return [any_goes_on(inner, *inner.jaxpr(loop.cond, [*given[first:second], *given[:first]]))]
 
     trips = _count_trips(b, loop, xs)
     builds = [body] if trips is not None else [body, condition]
     return _keep(b, eqn, carry, [*of_condition, *of_body], builds, trips)
 
 
+def any_goes_on(b: Builder, condition: Value) -> Value:
+    """Returns whether a loop goes on for any element of a batch, as `jax.vmap` of a `while_loop` does."""
+    dims = range(len(b.shape(condition)))
+    found = known(b, condition)
+    return b.reduce("reduce_or", condition, dims) if found is None else b.constant(np.asarray(found).any())
+
+
+def chosen(b: Builder, condition: Value, before: Sequence[Value], after: Sequence[Value]) -> list[Value]:
+    """Returns a carry after an iteration: its elements change for which the loop goes on."""
+
+    def choose(xs: Sequence[Value]) -> Value:
+        x, y = xs
+        extra = (1,) * (len(b.shape(x)) - len(b.shape(condition)))
+        return select(b, b.broadcast(b.reshape(condition, (*b.shape(condition), *extra)), b.shape(x)), [x, y])
+
+    return [by_parts(b, choose, pair) for pair in zip(before, after, strict=True)]
+
+
+def by_parts(b: Builder, compute: Callable[[Sequence[Value]], Value], values: Sequence[Value]) -> Value:
+    """Computes from values that move together; of complex ones, the real parts and the imaginary parts."""
+    parts = [b.pairs[x] for x in values if x in b.pairs]
+    return b.pair(*[compute(part) for part in zip(*parts, strict=True)]) if parts else compute(values)
+
+
 def _count_trips(b: Builder, loop: While, xs: Sequence[Value]) -> int | None:
     """Returns the iterations of a loop that counts up from a known number to a known limit; None for any other loop."""
     of_condition, of_body, carry = loop.split(xs)
     cond, body = map(walk.open_jaxpr, loop.bodies)
+    if loop.is_batched:
+        return None
     before = body.invars[len(of_body) :]
 
     def number(atom: Atom, inputs: Sequence[Atom], consts: Sequence[Value]) -> int | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs import special
 from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
@@ -53,6 +54,11 @@ def _fold(params: Params, keys: jax.Array, numbers: jax.Array) -> jax.Array:
     return _over_keys(impl.fold_in, len(shape))(keys, jax.numpy.broadcast_to(numbers, shape))
 
 
+def _gamma(params: Params, words: jax.Array, a: jax.Array) -> jax.Array:
+    keys = jax.random.wrap_key_data(words, impl=params["impl"].name)
+    return special.random_gamma(keys, a, log_space=params["log_space"])
+
+
 @RULES.add("random_seed")
 def _random_seed(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     (x,) = xs
@@ -83,6 +89,7 @@ def _of_each_key(one: Callable[[Params, jax.Array], jax.Array]) -> Function:
 _of_keys("random_bits", _of_each_key(lambda p, key: p["impl"].random_bits(key, p["bit_width"], p["shape"])))
 _of_keys("random_split", _of_each_key(lambda p, key: p["impl"].split(key, p["shape"])))
 _of_keys("random_fold_in", _fold)
+_of_keys("random_gamma", _gamma)
 
 
 @RULES.add("random_wrap", "random_unwrap", "random_clone")

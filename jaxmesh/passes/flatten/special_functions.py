@@ -20,6 +20,7 @@ from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.guarded_passes import new_context, run_passes
+from jaxmesh.jaxprs.special import ITERATED
 from jaxmesh.jaxprs.untyped import jnp
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
@@ -105,6 +106,10 @@ for _name in (
     "sinh", "cosh", "acosh", "atanh", "erf_inv", "bessel_i0e", "bessel_i1e", "lgamma", "digamma", "zeta", "polygamma",
 ):  # fmt: skip
     decomposed(RULES, _name)(functools.partial(_expanded, _name))
+
+
+for _name, _iterated in ITERATED.items():
+    decomposed(RULES, _name)(functools.partial(lambda function, params, *xs: function(*xs), _iterated))
 
 
 # --- the next number -------------------------------------------------------------------------------------------------
