@@ -75,7 +75,7 @@ def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
 def as_devices(what: str, name: str, devices: object) -> tuple[Any, ...]:
     """Returns the devices that a caller passes as the argument `name` of the function `what`."""
     checked = as_tuple(what, devices, f"a row of jax.Device as {name}")
-    wrong = [d for d in checked if not isinstance(d, jax.Device)]
+    wrong = [d for d in checked if not isinstance(d, cast("Any", jax).Device)]
     if wrong:
         raise ArgumentTypeError(f"{what} takes a row of jax.Device as {name}, got {quote(wrong[0])} in it.")
     return checked

@@ -6,9 +6,8 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -26,6 +25,7 @@ from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While
 from jaxmesh.jaxprs.source_locations import Surroundings, origin, surroundings
 from jaxmesh.jaxprs.trees import path_keys
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.tensor.mesh_tensor import is_tensor
@@ -70,9 +70,9 @@ def compiled_values(
     avals = list(jaxpr.in_avals)
     for aval, sharding, path, place in zip(avals, arguments, _arguments(boundary), boundary.residencies, strict=True):
         walk.add_boundary_value(_ARGUMENTS, path, aval, sharding, place is DEVICE and sharding is not None)
-    leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
+    leaves = typed.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0]
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
-        keys = tuple(jax.tree_util.keystr((key,)) for key in path)
+        keys = tuple(typed.tree_util.keystr((key,)) for key in path)
         walk.add_boundary_value(_RESULTS, keys, aval, leaf, is_tensor(leaf))
     return ProgramValues(title, tuple(walk.steps), ("what lies between is XLA's: see as_text().",))
 

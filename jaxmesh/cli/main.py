@@ -117,8 +117,9 @@ def _open_streams() -> None:
         streams.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if streams.stdout is None:
         raise JaxmeshError("standard output is closed; redirect it to a file.")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:

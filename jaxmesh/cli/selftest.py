@@ -18,6 +18,7 @@ from jaxmesh.cli.demo.checks import Check, compare
 from jaxmesh.cli.demo.model import dims_for
 from jaxmesh.cli.demo.run import run
 from jaxmesh.cli.options import Commands, emulated_mesh, say_step, seed_of
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 
 SELFTEST = """Checks on this machine that sharded programs compute what the unsharded ones do: the demo's transformer
@@ -47,7 +48,7 @@ def ring(x: Any, w: Any) -> Any:
     shard, pairs = jm.full_to_shard(x @ w, P("y", "x")), [(0, 1), (1, 2), (2, 3), (3, 0)]
 
     def step(carry: Any, _: Any) -> tuple[Any, None]:
-        return (carry[0] + carry[1], jax.lax.ppermute(carry[1], "x", pairs)), None
+        return (carry[0] + carry[1], lax.ppermute(carry[1], "x", pairs)), None
 
     return jm.shard_to_full(jax.lax.scan(step, (jnp.zeros_like(shard), shard), None, length=4)[0][0], P("y", "x"))
 
@@ -68,7 +69,7 @@ def comparisons(mesh: Mesh, seed: int) -> Iterator[Check]:
         lowered, name = f.lower(x, w), sharded.__name__
         for way, run_it in (("called", f), ("compiled", lowered.compile()), ("reference executor", lowered.reference)):
             yield compare(f"{name}, {way}", run_it(x, w), wanted)
-        slopes: list[Any] = [jax.vjp(g, x, w)[1](wanted)[1] for g in (f, plain)]
+        slopes: list[Any] = [typed.vjp(g, x, w)[1](wanted)[1] for g in (f, plain)]
         yield compare(f"{name}, differentiated", *slopes)
 
 

@@ -13,19 +13,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching
 from jax.typing import DTypeLike
 
 from jaxmesh.dialects.replication import Claim, Coordinate, Difference, error, pend
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.untyped import Array, Params, lax
+from jaxmesh.jaxprs.typed import typed
+from jaxmesh.jaxprs.untyped import Array, Params, jnp, lax
 
 Shard = jax.Array | Array
 _ad: Any = ad
 _callback: Any = jax.debug.callback
-EFFECTS: frozenset[Any] = frozenset(jax.make_jaxpr(lambda: _callback(lambda: None))().effects)
+EFFECTS: frozenset[Any] = frozenset(typed.make_jaxpr(lambda: _callback(lambda: None))().effects)
 """The effects of a host callback in a program's type: JAX waits for it in `jax.effects_barrier`."""
 
 check_copies_p: Any = compat.unlowered_primitive("check_copies")
@@ -66,7 +66,7 @@ def _check(x: jax.Array, *, claim: Claim, mapped: tuple[int, ...], tangent: bool
     def nothing(message: jax.Array) -> None:
         pass
 
-    jax.lax.cond(reports, report, nothing, row)
+    lax.cond(reports, report, nothing, row)
     return x
 
 
@@ -110,7 +110,7 @@ def _first(differs: jax.Array, row: jax.Array, claim: Claim) -> tuple[jax.Array,
     mine = jnp.arange(math.prod(claim.mesh.values())) == _here(claim)
     hits = lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
     first = differs & (jnp.argmax(hits) == _here(claim))
-    if jax.process_count() == 1:
+    if typed.process_count() == 1:
         return first, row
     # The process of each device is unknown here: all devices report, and the host stores one report per claim.
     return hits.any(), lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))

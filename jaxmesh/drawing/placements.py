@@ -17,6 +17,7 @@ from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_pla
 from jaxmesh.drawing.svg import draw_svg
 from jaxmesh.drawing.text_layout import escape
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
+from jaxmesh.jaxprs.typed import indices_of
 from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import PlacementShard, integers
@@ -76,7 +77,7 @@ def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None 
     devices, axes = _arrange(sharding, mesh if isinstance(mesh, Mesh) else None)
     _check_count(len(devices))
     try:
-        indices = cast("dict[Any, Any]", sharding.devices_indices_map(shape))
+        indices = indices_of(sharding, shape)
         boxes = [tuple(s.indices(n)[:2] for s, n in zip(indices[d], shape, strict=True)) for d in devices]
     except (ValueError, TypeError, NotImplementedError) as error:
         raise ArgumentValueError(

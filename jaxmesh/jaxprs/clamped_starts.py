@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 
 _layout: Any = layout
@@ -124,7 +125,7 @@ def _traced(function: Callable[[Any], Any], operand: Atom, eqn: Eqn) -> tuple[li
             traced = evaluate.trace_typed(compute, [operand.aval], [sorted(axes)], sizes)
     else:
         with eqn.ctx.manager:
-            traced = jax.make_jaxpr(compute)(compat.typed_struct(operand.aval, axes))
+            traced = typed.make_jaxpr(compute)(compat.typed_struct(operand.aval, axes))
     body = walk.open_jaxpr(traced)
     swap = {body.invars[0]: operand}
     eqns = [

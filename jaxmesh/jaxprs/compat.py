@@ -23,9 +23,11 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
 from jaxmesh.jaxprs.tracing_state import require_region
-from jaxmesh.jaxprs.untyped import Device, DType
+from jaxmesh.jaxprs.typed import typed
+from jaxmesh.jaxprs.untyped import Device, DType, lax
 
 # jax.extend imports Pallas.
+_ad: Any = ad
 ClosedJaxpr: Any = getattr(core_lib, "ClosedJaxpr", core_lib.Jaxpr)
 Primitive = core_lib.Primitive
 Var = core_lib.Var
@@ -85,7 +87,7 @@ def is_reference(aval: Aval) -> bool:
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     """Returns `aval` with another shape, varying over exactly the given axes."""
     kind = aval.manual_axis_type.update(varying=frozenset(varying))
-    sharding = aval.sharding
+    sharding: Any = aval.sharding
     if sharding.mesh.empty:
         # The type of a constant from outside the program names no mesh yet.
         sharding = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec())
@@ -116,14 +118,13 @@ def is_high(jaxpr: Jaxpr) -> bool:
     return bool(getattr(jaxpr, "is_high", False))
 
 
-_lax: Any = jax.lax
 _lax_internal: Any = lax_internal
 
 
 def vary(x: object, axes: Iterable[str]) -> Any:
     """Casts a value to a type that varies over further axes; works in a mapped region alone."""
     require_region()
-    return _lax.pcast(x, tuple(axes), to="varying")
+    return lax.pcast(x, tuple(axes), to="varying")
 
 
 def weakly_typed(x: jax.Array) -> Any:
@@ -135,7 +136,7 @@ def in_device_memory(x: object) -> object:
     """Returns a traced value in the devices' memory, into which it is moved from the host's."""
     kind = getattr(x, "aval", None)
     on_host = getattr(kind, "memory_space", None) is jax.memory.Space.Host
-    return jax.device_put(x, jax.memory.Space.Device) if on_host else x
+    return typed.device_put(x, jax.memory.Space.Device) if on_host else x
 
 
 # --- meshes ----------------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def unlowered_primitive(name: str) -> Any:
     def refuse(*_: object, **__: object) -> Any:
         raise UnloweredError(unlowered_message(name))
 
-    prim = Primitive(name)
+    prim: Any = Primitive(name)
     prim.def_impl(refuse)
     mlir.register_lowering(prim, refuse)
     return prim
@@ -244,7 +245,7 @@ def implementation(eqn: Eqn) -> Callable[..., object] | None:
 
     # It may compute on the host, with NumPy say, and fail as it likes.
     try:
-        jax.eval_shape(run, *(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in eqn.invars))
+        typed.eval_shape(run, *(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in eqn.invars))
     except Exception:
         return None
     return run
@@ -258,12 +259,12 @@ def lower_as(prim: Primitive, fun: Callable[..., object]) -> None:
 
 def define_linear(prim: Primitive, transpose: Callable[..., object]) -> None:
     """Defines JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` is the cotangent."""
-    ad.deflinear2(prim, transpose)
+    _ad.deflinear2(prim, transpose)
 
 
 def linear_operand_aval(operand: jax.Array) -> Aval:
     """Returns the type of an operand inside a transpose rule, where it may be an undefined primal."""
-    return operand.aval if ad.is_undefined_primal(operand) else jax.typeof(operand)
+    return operand.aval if _ad.is_undefined_primal(operand) else jax.typeof(operand)
 
 
 # --- devices ---------------------------------------------------------------------------------------------------------
@@ -309,7 +310,7 @@ def from_words(x: Any, dtype: Any) -> Any:
     Returns an array unchanged for any other type.
     """
     if dtype == jax.dtypes.float0:
-        return jax.lax.broadcast(np.zeros((), dtype), x.shape)
+        return lax.broadcast(np.zeros((), dtype), x.shape)
     if not is_key(dtype):
         return x
     generators: list[object] = []
@@ -317,7 +318,7 @@ def from_words(x: Any, dtype: Any) -> Any:
     def note(key: Any) -> None:
         generators.append(_random.key_impl(key))
 
-    jax.eval_shape(note, jax.ShapeDtypeStruct((), dtype))
+    typed.eval_shape(note, jax.ShapeDtypeStruct((), dtype))
     return _random.wrap_key_data(x, impl=generators[0])
 
 

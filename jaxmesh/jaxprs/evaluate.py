@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive, without_mesh
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.jaxprs.user_frames import nearest
 from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
@@ -188,7 +189,7 @@ def trace_typed(
     mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec())
     # The mesh of `jax.set_mesh` may be another one than the program's.
     with without_mesh():
-        return _peel(jax.make_jaxpr(mapped)(*avals))
+        return _peel(typed.make_jaxpr(mapped)(*avals))
 
 
 def _peel(outer: Jaxpr) -> Jaxpr:

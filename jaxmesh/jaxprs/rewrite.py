@@ -13,6 +13,9 @@ from jax.interpreters import ad
 from jaxmesh.jaxprs import evaluate, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, DropVar, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CALLS, INLINE, is_imported_op
+from jaxmesh.jaxprs.typed import typed
+
+_lu: Any = lu
 
 
 def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
@@ -70,7 +73,7 @@ def _change_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
         jaxpr, *rest = thunk.call_wrapped(*args)
         return (change(jaxpr), *rest)
 
-    return lu.wrap_init(changed, debug_info=thunk.debug_info)
+    return _lu.wrap_init(changed, debug_info=thunk.debug_info)
 
 
 def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
@@ -87,11 +90,11 @@ def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> object:
             form[:] = [is_array, tree]
             return [leaf for a, leaf in zip(is_array, leaves, strict=True) if a]
 
-        arrays = iter(evaluate.eval_jaxpr(change(jax.make_jaxpr(run)())))
+        arrays = iter(evaluate.eval_jaxpr(change(typed.make_jaxpr(run)())))
         leaves = [next(arrays) if a else other for a, other in zip(form[0], others, strict=True)]
         return jax.tree.unflatten(form[1], leaves)
 
-    return lu.wrap_init(changed, debug_info=fun.debug_info)
+    return _lu.wrap_init(changed, debug_info=fun.debug_info)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ def _gamma() -> Callable[..., Any]:
     # JAX imports its random numbers when they are first used.
     from jax._src.random import core
 
-    return core._gamma_impl
+    functions: Any = core
+    return functions._gamma_impl
 
 
 def random_gamma(keys: Any, a: Any, *, log_space: bool) -> Any:

@@ -17,6 +17,7 @@ from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 from jaxmesh.jaxprs.emit import call_jaxpr, emit_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Params, lax
 
 _partial_eval: Any = partial_eval
@@ -41,7 +42,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[object], out_shardin
 
     avals = [struct(v.aval) for v in variables]
     shardings = (*[None] * len(consts), *in_shardings)
-    jitted = jax.jit(run, in_shardings=shardings, out_shardings=tuple(out_shardings), keep_unused=True)
+    jitted = typed.jit(run, in_shardings=shardings, out_shardings=tuple(out_shardings), keep_unused=True)
     traced: Any = jitted.trace(*avals)
     # The body of the call takes its place: tracing it anew would cost as much as lowering it.
     traced._params = {**traced._params, "jaxpr": called}
@@ -63,7 +64,7 @@ def stablehlo_text(
 
     run.__name__ = run.__qualname__ = name
     ins, outs = tuple(in_shardings), tuple(out_shardings)
-    jitted: object = jax.jit(run, in_shardings=ins, out_shardings=outs, keep_unused=True)
+    jitted = typed.jit(run, in_shardings=ins, out_shardings=outs, keep_unused=True)
     return jitted.trace(*map(struct, jaxpr.in_avals)).lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
 
 
@@ -110,14 +111,14 @@ def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
     def keep(eqn: Eqn) -> Eqn:
         run = _expansion(eqn)
         if run is not None:
-            (call,) = walk.open_jaxpr(jax.make_jaxpr(jax.jit(run))(*[struct(a.aval) for a in eqn.invars])).eqns
+            (call,) = walk.open_jaxpr(typed.make_jaxpr(typed.jit(run))(*[struct(a.aval) for a in eqn.invars])).eqns
             call = map_sub_jaxprs(call, lambda inner: keep_equations(inner, kept))
             return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
         if eqn.primitive.name not in _KEPT:
             return map_sub_jaxprs(eqn, lambda inner: keep_equations(inner, kept))
         made = jax.ffi.ffi_call(EQUATION, [struct(v.aval) for v in eqn.outvars], has_side_effect=not eqn.outvars)
         called = functools.partial(made, index=np.int32(len(kept)))
-        (call,) = walk.open_jaxpr(jax.make_jaxpr(called)(*[struct(a.aval) for a in eqn.invars])).eqns
+        (call,) = walk.open_jaxpr(typed.make_jaxpr(called)(*[struct(a.aval) for a in eqn.invars])).eqns
         kept.append(eqn)
         return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
 

@@ -20,6 +20,7 @@ from jaxmesh.jaxprs.emit import emit_eqn
 from jaxmesh.jaxprs.evaluate import read, splice_p
 from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.typed import with_axis_types
 from jaxmesh.jaxprs.user_frames import nearest
 
 MESH_ONLY = RETYPES | {"sharding_constraint"}
@@ -38,7 +39,7 @@ def strip_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 
 def move_to_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
     """Moves a program to `mesh`, which has the same axes as the mesh of the program's types."""
-    return Mover(mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))).jaxpr(program)
+    return Mover(with_axis_types(mesh, AxisType.Manual)).jaxpr(program)
 
 
 class Mover:
@@ -109,7 +110,7 @@ class Mover:
             return aval
         if self._mesh is None:
             return _plain_type(aval)
-        known = aval
+        known: Any = aval
         if known.sharding.mesh.manual_axes:
             return known.update(sharding=known.sharding.update(mesh=self._mesh))
         return known.update(sharding=NamedSharding(self._mesh, PartitionSpec(*[None] * len(known.shape))))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
+
+from jaxmesh.jaxprs.typed import typed
 
 T = TypeVar("T")
 PLAIN, REGION = "plain", "region"
 """The two ways: full values as in JAX; or shards, in a program that splits tensors by hand."""
 
 # A context of JAX, so that JAX does not use what it traced in one way where another is wanted.
-_tracing: Any = jax.make_user_context(default_value=None)
+_tracing = typed.make_user_context(default_value=None)
 
 
 def tracing() -> str | None:

@@ -19,6 +19,7 @@ from jax.tree_util import PyTreeDef
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, traced_as
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,7 +99,7 @@ def argument_shardings(shardings: object, args: Sequence[object]) -> tuple[Any, 
     def nothing(*_: object) -> tuple[()]:
         return ()
 
-    return _resolved("in_shardings", jax.jit(nothing, in_shardings=shardings), args)
+    return _resolved("in_shardings", typed.jit(nothing, in_shardings=shardings), args)
 
 
 def result_shardings(shardings: object, results: object) -> tuple[Any, ...]:
@@ -107,7 +108,7 @@ def result_shardings(shardings: object, results: object) -> tuple[Any, ...]:
     def same(x: jax.Array) -> Any:
         return x
 
-    return _resolved("out_shardings", jax.jit(same, out_shardings=shardings), (results,))
+    return _resolved("out_shardings", typed.jit(same, out_shardings=shardings), (results,))
 
 
 def _resolved(name: str, jitted: Any, args: Sequence[object]) -> tuple[object, ...]:

@@ -15,6 +15,9 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Atom, Aval, ClosedJaxpr, Eqn, Jaxpr, Primitive, Var, retype, varying_axes
 from jaxmesh.jaxprs.untyped import Array, Params
 
+_core: Any = core
+new_jaxpr_eqn: Callable[..., Eqn] = _core.new_jaxpr_eqn
+
 R = TypeVar("R")
 _ROW: Any = (tuple, list)
 _bare: set[Any] = set()  # Classes of parameters known to contain no jaxprs.
@@ -131,13 +134,13 @@ def new_eqn(prim: Any, invars: Sequence[Atom], params: Params, like: Eqn) -> Eqn
     """Returns a single-result equation, typed by the primitive's rule, with source location and context of `like`."""
     with like.ctx.manager:
         aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
-    return core.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
+    return new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
 
 
 def context_on(eqn: Eqn, mesh: AbstractMesh) -> object:
     """Returns the tracing context of an equation, with another mesh."""
     with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
-        return core.new_jaxpr_eqn([], [], eqn.primitive, {}, core.no_effects).ctx
+        return new_jaxpr_eqn([], [], eqn.primitive, {}, core.no_effects).ctx
 
 
 def mesh_of(eqn: Eqn) -> AbstractMesh:
@@ -156,7 +159,7 @@ def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
     out = fresh_var(retype(operand.aval, shape, varying_axes(operand.aval)))
     params = {"new_sizes": tuple(shape), "dimensions": None, "sharding": None}
     prim = lax.reshape_p
-    return core.new_jaxpr_eqn([operand], [out], prim, params, core.no_effects, like.source_info, like.ctx)
+    return new_jaxpr_eqn([operand], [out], prim, params, core.no_effects, like.source_info, like.ctx)
 
 
 def sub_jaxprs(eqn: Eqn) -> list[Jaxpr]:
@@ -245,7 +248,6 @@ def _is_equal(a: Array, b: Array) -> bool:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-_core: Any = core
 _row_p = Primitive("jaxmesh_row")
 
 
@@ -258,7 +260,7 @@ def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
     """
     # JAX keeps the names in the context of one printing. The text of a long program takes more memory than the program.
     contexts, body = list[Any](), open_jaxpr(jaxpr)
-    end = core.new_jaxpr_eqn([], [], _row_p, {"eqn": None, "contexts": contexts}, core.no_effects)
+    end = new_jaxpr_eqn([], [], _row_p, {"eqn": None, "contexts": contexts}, core.no_effects)
     rows = [e if sub_jaxprs(e) else e.replace(primitive=_row_p, params={**end.params, "eqn": e}) for e in body.eqns]
     text(rebuild(body, body.constvars, body.invars, [*rows, end], body.outvars))
     return dict(contexts[0].var_names)

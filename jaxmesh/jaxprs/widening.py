@@ -74,7 +74,7 @@ def _spread(x: object, axes: Axes) -> Any:
 
 def _bind_flow(retype: Retype, primitive: object, original: Any, *operands: object, **params: Any) -> object:
     """Binds a loop or a branch; types it again if its carry or results vary more than JAX's types of it."""
-    eqn = core.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, core.no_effects)
+    eqn = walk.new_jaxpr_eqn([walk.fresh_var(jax.typeof(x)) for x in operands], [], primitive, params, core.no_effects)
     flow: Any = control_flow(eqn)
     if not _varies_more(eqn, flow):
         return original(*operands, **params)

@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxmesh.errors import DeletedError
+from jaxmesh.jaxprs.typed import typed
 
 
 def is_deleted(x: object) -> bool:
@@ -45,4 +46,4 @@ def local_view(stored: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
             return jax.numpy.copy(stored).reshape(shape)
         (device,) = stored.devices()
-        return jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)
+        return typed.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)

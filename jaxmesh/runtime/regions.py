@@ -23,6 +23,7 @@ from jaxmesh.jaxprs import compat, evaluate, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CUSTOM, LOOPS, REMAT
 from jaxmesh.jaxprs.rewrite import inline_calls
+from jaxmesh.jaxprs.typed import typed, with_axis_types
 
 
 @dataclass(slots=True)
@@ -246,9 +247,9 @@ def _moves(eqn: Eqn) -> bool:
     try:
         # In a region over the mesh of the equation.
         mesh = walk.mesh_of(eqn)
-        mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+        mesh = with_axis_types(mesh, AxisType.Auto)
         mapped: Any = compat.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
-        traced = jax.make_jaxpr(mapped)()
+        traced = typed.make_jaxpr(mapped)()
     except Exception:
         # Rules that cannot be differentiated this way, e.g. for integer results, are judged elsewhere.
         return False
@@ -258,7 +259,7 @@ def _moves(eqn: Eqn) -> bool:
 def _rules_run_outside(eqn: Eqn) -> bool:
     """Returns True if the rules of a custom function can be traced without a mesh; they may call `shard_map`."""
     try:
-        jax.make_jaxpr(lambda: _derivative(eqn))()
+        typed.make_jaxpr(lambda: _derivative(eqn))()
     except Exception:
         return False
     return True

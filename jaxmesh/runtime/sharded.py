@@ -21,6 +21,8 @@ from jaxmesh.jaxprs.clamped_starts import clamp_starts, keep_rows
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
+from jaxmesh.jaxprs.typed import typed, with_axis_types
+from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
 from jaxmesh.sharding.distribution import axes_on_dims, mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import splitting_axes, storage_spec
@@ -69,7 +71,7 @@ def execute(
 
 def _constrain(y: jax.Array, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> jax.Array:
     """Returns a full result in its sharding; aggregates of axes in another order than the mesh's reshape it."""
-    return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
+    return lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
 
 
 def _store_all(
@@ -110,7 +112,7 @@ def _whole_array(stored: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) ->
 
 def plain_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
     """Returns a mesh with every axis Auto."""
-    return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    return with_axis_types(mesh, AxisType.Auto)
 
 
 def _only(spec: PartitionSpec, axes: Sequence[str]) -> PartitionSpec:
@@ -177,7 +179,7 @@ def _on_host(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eq
         def run(*xs: Any) -> list[Any]:
             return _execute(plan, mesh, xs)
 
-        return walk.in_form_of(jaxpr, jax.make_jaxpr(run)(*structs))
+        return walk.in_form_of(jaxpr, typed.make_jaxpr(run)(*structs))
 
     return map_sub_jaxprs(eqn, change)
 

@@ -19,12 +19,12 @@ from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError, MeshM
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.compat import context_devices
 from jaxmesh.jaxprs.tracing_state import set_within
+from jaxmesh.jaxprs.typed import typed, with_axis_types
 from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.validate import as_devices, as_tuple, quote
 
 AnyMesh = Mesh | AbstractMesh
 FLAG = "--xla_force_host_platform_device_count"
-_config: Any = jax.config
 _starting = threading.RLock()
 """Guards reading and setting the number of devices, which is fixed once JAX's backend has started."""
 
@@ -54,11 +54,11 @@ def _remedy(count: int) -> str:
 
 
 def _processes() -> int:
-    return jax.process_count() if backend_started() else 1
+    return typed.process_count() if backend_started() else 1
 
 
 def _cpu_devices() -> list[Any]:
-    return cast("list[Device]", jax.local_devices(backend="cpu"))
+    return typed.local_devices(backend="cpu")
 
 
 class _Emulated(Sequence[Any]):
@@ -96,7 +96,7 @@ def _too_few(count: int, existing: int) -> DeviceCountError:
         why = f"XLA_FLAGS in the environment asks for {flagged}, and jaxmesh keeps a user's flags"
     else:
         why = "JAX's backend had already started with that many, and cannot be given more"
-    where = "exist" if processes == 1 else f"exist in process {jax.process_index()} of {processes}"
+    where = "exist" if processes == 1 else f"exist in process {typed.process_index()} of {processes}"
     # The count is of this process only.
     remedy = _remedy(count * processes)
     return DeviceCountError(f"{count} devices are wanted, but only {existing} {where}: {why}. {remedy}")
@@ -144,9 +144,9 @@ def emulate(count: int) -> Sequence[Any]:
         if backend_started():
             existing = len(_cpu_devices())
         else:
-            flagged, asked = _flag_count(), _config.jax_num_cpu_devices
+            flagged, asked = _flag_count(), typed.config.jax_num_cpu_devices
             if flagged is None and asked < count:
-                _config.update("jax_num_cpu_devices", int(count))
+                typed.config.update("jax_num_cpu_devices", int(count))
             existing = count if flagged is None else flagged
     if existing < count:
         raise _too_few(count, existing)
@@ -219,11 +219,11 @@ def _default_devices(count: int) -> Sequence[Any]:
         _check_most(count)
     with _starting:
         free = not backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
-        if free and _config.jax_num_cpu_devices < count:
+        if free and typed.config.jax_num_cpu_devices < count:
             # Harmless for an accelerator as the default backend: only its CPU side gets more devices.
-            _config.update("jax_num_cpu_devices", count)
-        devices = cast("list[Device]", jax.devices())
-    if jax.process_count() > 1:
+            typed.config.update("jax_num_cpu_devices", count)
+        devices = typed.devices()
+    if typed.process_count() > 1:
         return _devices_of_all(count, devices)
     return devices if len(devices) >= count else emulate(count)
 
@@ -231,15 +231,15 @@ def _default_devices(count: int) -> Sequence[Any]:
 def _devices_of_all(count: int, devices: list[Device]) -> Sequence[object]:
     """Returns the devices of several processes; raises an error if a process lacks a device in the mesh."""
     if len(devices) < count:
-        devices = cast("list[Device]", jax.devices("cpu"))
+        devices = typed.devices("cpu")
     if len(devices) < count:
-        local = jax.local_device_count()
+        local = typed.local_device_count()
         raise DeviceCountError(
-            f"{count} devices are wanted, but only {len(devices)} exist in all {jax.process_count()} processes "
-            f"({local} of them in this one, process {jax.process_index()}), and the number is fixed once JAX's backend "
-            f"has started. {_remedy(count)}"
+            f"{count} devices are wanted, but only {len(devices)} exist in all {typed.process_count()} processes "
+            f"({local} of them in this one, process {typed.process_index()}), and the number is fixed once JAX's "
+            f"backend has started. {_remedy(count)}"
         )
-    left = sorted(set(range(jax.process_count())) - {d.process_index for d in devices[:count]})
+    left = sorted(set(range(typed.process_count())) - {d.process_index for d in devices[:count]})
     if left:
         raise MeshError(
             f"a mesh of the first {count} of {len(devices)} devices lacks a device of process {left[0]}, which could "
@@ -362,7 +362,7 @@ def program_mesh(given: AnyMesh | None) -> AnyMesh:
         )
     if isinstance(mesh, AbstractMesh):
         return context
-    return mesh if mesh.axis_types == context.axis_types else mesh.update(axis_types=context.axis_types)
+    return mesh if mesh.axis_types == context.axis_types else with_axis_types(mesh, context.axis_types)
 
 
 def with_devices(mesh: AnyMesh) -> AnyMesh:

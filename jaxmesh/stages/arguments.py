@@ -25,7 +25,8 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, lru_cached
 from jaxmesh.jaxprs.compat import Aval
 from jaxmesh.jaxprs.trees import show_path
-from jaxmesh.jaxprs.untyped import PyTree
+from jaxmesh.jaxprs.typed import typed
+from jaxmesh.jaxprs.untyped import PyTree, lax
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.sharded import plain_mesh, store_array
@@ -60,9 +61,7 @@ def flatten(tree: object) -> tuple[list[Any], Any, list[Any]]:
     """Returns the leaves of a tree of arguments, its structure, and the key path to each leaf."""
     _check_depth(tree)
     try:
-        paths, treedef = cast(
-            "tuple[list[tuple[object, object]], object]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor)
-        )
+        paths, treedef = typed.tree_util.tree_flatten_with_path(tree, is_leaf=is_tensor)
     except ValueError as error:
         raise ArgumentTypeError(f"arguments cannot be ordered: {error} Use dict keys of one type.") from None
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
@@ -150,7 +149,7 @@ def _on_the_mesh(leaf: object, want: Argument, what: str) -> MeshTensor:
         )
     if not isinstance(want.sharding.mesh, Mesh):
         raise MeshError(f"{what} is on an abstract mesh, and no program runs there; trace it over jaxmesh.make_mesh.")
-    return as_tensor(jax.device_put(leaf, want.sharding), want.sharding)
+    return as_tensor(typed.device_put(leaf, want.sharding), want.sharding)
 
 
 def as_tensor(x: jax.Array, sharding: NamedSharding) -> MeshTensor:
@@ -171,7 +170,7 @@ def _storer(sharding: NamedSharding, rank: int) -> Any:
     def store(x: object) -> object:
         return store_array(x, sharding.spec, mesh)
 
-    return jax.jit(store)
+    return typed.jit(store)
 
 
 def check_has_values(leaf: object, what: str) -> None:
@@ -231,9 +230,9 @@ def _spreader(rank: int, got: tuple[str, ...], wanted: tuple[str, ...], sharding
 
     def spread(data: Any) -> Any:
         local = jax.lax.squeeze(data, dropped)
-        return jax.lax.broadcast_in_dim(local, (*local.shape[:rank], *[sizes[a] for a in wanted]), dims)
+        return lax.broadcast_in_dim(local, (*local.shape[:rank], *[sizes[a] for a in wanted]), dims)
 
-    return jax.jit(spread, out_shardings=sharding)
+    return typed.jit(spread, out_shardings=sharding)
 
 
 # --- preparing -------------------------------------------------------------------------------------------------------

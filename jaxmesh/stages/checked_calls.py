@@ -20,6 +20,7 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import is_staged, unkeyed_settings
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import parameter_names, show_path
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch, launch_new
@@ -156,7 +157,7 @@ def check_results(f: Callable[..., object], out_specs: object, collector: Collec
         name, line = getattr(f, "__name__", "the function"), caller_line()
         results: list[object] = []
         for number, ((path, leaf), spec) in enumerate(zip(rows, leaves, strict=True)):
-            what = f"result{jax.tree_util.keystr(path)} of {name} (out_spec {spec}, check_vma=False)"
+            what = f"result{typed.tree_util.keystr(path)} of {name} (out_spec {spec}, check_vma=False)"
             results.append(_check_result(leaf, spec, number, what, line, collector))
         return jax.tree.unflatten(tree, results)
 

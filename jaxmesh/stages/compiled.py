@@ -18,6 +18,7 @@ from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_transforming
 from jaxmesh.jaxprs.compat import as_abstract, without_mesh
 from jaxmesh.jaxprs.dispatch import call_of
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
@@ -64,7 +65,7 @@ class Compiled(HasArguments):
         avals = [_stored_aval(a, mesh) for a in boundary.arguments]
         is_own = jax.sharding.get_abstract_mesh() == as_abstract(mesh)
         with contextlib.nullcontext() if is_own else without_mesh():
-            self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
+            self._compiled = typed.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
         shardings, _ = self._compiled.input_shardings
         self._shardings: Sequence[Any] = shardings
         self._call = call_of(self._compiled)

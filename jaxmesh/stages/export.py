@@ -20,14 +20,14 @@ from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.languages import EXPORTED, MADE
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.jaxprs.compat import words_of
+from jaxmesh.jaxprs.typed import typed
+from jaxmesh.jaxprs.untyped import jnp
 from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.runtime.progress import note_step
 from jaxmesh.sharding.distribution import resolve_mapper
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
-
-_jnp: Any = jax.numpy
 
 
 def exact_results(program: Program) -> tuple[bool, ...]:
@@ -57,7 +57,7 @@ def narrow_results(program: Program) -> tuple[int, ...]:
 
 def _bits(kind: Any) -> int:
     """Returns the bits of a float type; 0 for other types."""
-    return int(_jnp.finfo(kind).bits) if jax.dtypes.issubdtype(kind, np.floating) else 0
+    return int(jnp.finfo(kind).bits) if jax.dtypes.issubdtype(kind, np.floating) else 0
 
 
 def sample(arguments: Sequence[Argument], mesh: Mesh, seed: int) -> list[Any]:
@@ -81,7 +81,7 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> object:
     shape = (*argument.aval.shape, *sizes)
     stored = random_array(rng, jax.ShapeDtypeStruct(shape, argument.aval.dtype))
     sharding = NamedSharding(mesh, storage_spec(len(argument.aval.shape), argument.varying))
-    return MeshTensor(jax.device_put(stored, sharding), mesh, argument.varying)
+    return MeshTensor(typed.device_put(stored, sharding), mesh, argument.varying)
 
 
 def stack_shards(x: Array | jax.Array) -> Array:

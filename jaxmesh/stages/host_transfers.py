@@ -23,7 +23,8 @@ from jaxmesh.errors import (
     SpecError,
     VerifyError,
 )
-from jaxmesh.jaxprs.untyped import Array, Device
+from jaxmesh.jaxprs.typed import typed
+from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.distributed.collectives import agree, as_process, digest, fetch_array, gather, is_here, process_at
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh, splitting_axes
@@ -76,9 +77,9 @@ def to_host(x: object, composer: MeshToTensor | None = None, *, process: int | N
     if composer is not None:
         raise ArgumentTypeError(f"to_host takes a composer with one MeshTensor, got {type(x).__name__}; leave it out.")
     if not leaves:
-        as_process(process, cast("list[Any]", jax.devices()))
+        as_process(process, typed.devices())
     values = [_value(leaf, process) for leaf in leaves]
-    return None if process is not None and process != jax.process_index() else jax.tree.unflatten(tree, values)
+    return None if process is not None and process != typed.process_index() else jax.tree.unflatten(tree, values)
 
 
 def _value(x: Any, process: int | None) -> Array | None:
@@ -88,12 +89,12 @@ def _value(x: Any, process: int | None) -> Array | None:
             "with a composer of ttnn.create_mesh_composer(device, config)."
         )
     if not isinstance(x, jax.Array):
-        as_process(process, cast("list[Any]", jax.devices()))
+        as_process(process, typed.devices())
         return host_array(x, "to_host")
     if isinstance(x, Tracer):
         raise ArgumentTypeError(f"to_host takes values, got {x!r}, which is being traced; call it outside of jit.")
     # An array of this process alone is an array of every process.
-    devices = cast("Any", jax.devices() if x.is_fully_addressable else x.sharding.device_set)
+    devices = typed.devices() if x.is_fully_addressable else cast("Any", x.sharding).device_set
     return fetch_array(x, as_process(process, list(devices)))
 
 
@@ -152,7 +153,7 @@ def _check(shards: object, mesh: Mesh) -> dict[Shape, Array]:
     received: dict[Shape, Array] = {}
     mine = [c for c in np.ndindex(*mesh.devices.shape) if is_here(mesh.devices[c])]
     if not mine:
-        raise MeshError(f"the mesh {dict(mesh.shape)} contains no device of process {jax.process_index()}.")
+        raise MeshError(f"the mesh {dict(mesh.shape)} contains no device of process {typed.process_index()}.")
     for key, value in cast("Mapping[object, object]", shards).items():
         several = isinstance(key, (tuple, list, MeshCoordinate))
         coordinate = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
@@ -161,13 +162,13 @@ def _check(shards: object, mesh: Mesh) -> dict[Shape, Array]:
         if coordinate not in mine:
             raise NotAddressableError(
                 f"the device at {list(coordinate)} belongs to process {process_at(mesh, coordinate)}; process "
-                f"{jax.process_index()} gives the shards at {[list(c) for c in mine]}."
+                f"{typed.process_index()} gives the shards at {[list(c) for c in mine]}."
             )
         received[coordinate] = host_array(value, "from_process_shards").copy()
     missing = [list(c) for c in mine if c not in received]
     if missing:
         raise VerifyError(
-            f"from_process_shards needs a shard for each device of process {jax.process_index()}, "
+            f"from_process_shards needs a shard for each device of process {typed.process_index()}, "
             f"{[list(c) for c in mine]}; {missing} are missing."
         )
     check_alike("from_process_shards", list(received.values()))
@@ -212,8 +213,8 @@ def check_processes(tree: object, what: str = "the value") -> None:
     """
     as_instance(str, "check_processes", "what", what)
     leaves, _, paths = flatten(tree)
-    rows = [(f"{what}{jax.tree_util.keystr(p)}", *_describe(leaf)) for leaf, p in zip(leaves, paths, strict=True)]
-    devices = cast("list[Device]", jax.devices())
+    rows = [(f"{what}{typed.tree_util.keystr(p)}", *_describe(leaf)) for leaf, p in zip(leaves, paths, strict=True)]
+    devices = typed.devices()
     # One exchange if all leaves agree; otherwise one exchange per leaf, to find the leaf that differs.
     names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)
     kinds = [n + s for n, s, _ in rows]

@@ -19,6 +19,7 @@ from jaxmesh.dialects.residency import HOST
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, DroppedShardingWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
@@ -67,7 +68,7 @@ class JaxLowered(Stage):
             return self.run(flatten((args, kwargs))[0], mesh)
 
         call.__name__ = call.__qualname__ = self._boundary.name
-        return jax.jit(call, keep_unused=True)
+        return typed.jit(call, keep_unused=True)
 
     def as_text(self, dialect: str | None = None, **options: Any) -> str:
         """Returns the program as text; `"stablehlo"` and `"hlo"` are JAX's texts of the program that runs.

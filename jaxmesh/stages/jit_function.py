@@ -23,6 +23,7 @@ from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import KEPT, Cache, is_jit_disabled, is_transforming, keep, unkeyed_settings
 from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, RulesSplit, require_region, traced_as, tracing
 from jaxmesh.jaxprs.trees import parameter_names
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import (
     UNSPECIFIED,
@@ -109,7 +110,7 @@ class JitFunction:
         functools.update_wrapper(self, fun, updated=())
 
     def _jit(self, fun: Callable[..., object], **options: Any) -> Any:
-        return jax.jit(
+        return typed.jit(
             fun,
             # JAX infers what is left out.
             static_argnums=tuple(sorted(self._calls.static.argnums)),

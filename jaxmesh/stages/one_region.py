@@ -23,7 +23,7 @@ from jaxmesh.jaxprs.clamped_starts import clamp_starts
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import inline_calls, map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.jaxprs.untyped import Array, lax
 from jaxmesh.sharding.distribution import axes_on_dims, mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import with_devices
 from jaxmesh.sharding.shard_attributes import spec_axes
@@ -290,7 +290,7 @@ class _Interpreter:
             return numbers.transpose([axes.index(a) for row in order for a in row]).ravel()
 
         pairs = zip(holders(value.rows).tolist(), holders(rows).tolist(), strict=True)
-        return jax.lax.ppermute(value.local, axes, list(pairs))
+        return lax.ppermute(value.local, axes, list(pairs))
 
     # --- operations --------------------------------------------------------------------------------------------------
 

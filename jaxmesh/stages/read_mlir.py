@@ -41,6 +41,7 @@ from jaxmesh.frontends.stablehlo.text import StablehloText, import_text, is_stab
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.compat import as_abstract, reshape_mesh
 from jaxmesh.jaxprs.trees import show_paths
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.passes.lowering import LOWERING
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.stages.whole_program import WrittenText
@@ -176,9 +177,8 @@ def _make(sizes: tuple[int, ...]) -> AnyMesh:
     """Returns a mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
     count = math.prod(sizes)
     if count <= MOST:
-        config: Any = jax.config
         if not backend_started() and FLAG not in os.environ.get("XLA_FLAGS", ""):
-            config.update("jax_num_cpu_devices", max(config.jax_num_cpu_devices, count, EMULATED))
+            typed.config.update("jax_num_cpu_devices", max(typed.config.jax_num_cpu_devices, count, EMULATED))
         with contextlib.suppress(DeviceCountError):
             return make_mesh(sizes)
     return AbstractMesh(sizes, default_axis_names(len(sizes)))

@@ -16,6 +16,7 @@ from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, wanted_by
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.caches import is_staged, placement_of
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, legacy_mesh
 from jaxmesh.sharding.mesh import AnyMesh, context_mesh, make_mesh, program_mesh, same_mesh, show_mesh, with_devices
@@ -162,7 +163,7 @@ def moved_to_mesh(args: object, kwargs: object, mesh: AnyMesh | None) -> tuple[o
     whole = NamedSharding(mesh, PartitionSpec())
 
     def move(x: object) -> object:
-        return jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x
+        return typed.device_put(x, whole) if _is_elsewhere(x, mesh) else x
 
     return jax.tree.map(move, (args, kwargs))
 

@@ -22,6 +22,7 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.trees import parameter_names, show_path
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_devices, check_donated, check_leaf, flatten, prepare_tree
@@ -349,7 +350,7 @@ def _marked(x: object) -> Static:
     return Static(x)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(typed.jit, static_argnums=0)
 def _take_static(_: object) -> None:
     """Takes a static argument."""
 

@@ -22,6 +22,7 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var, as_abstract
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line, source_location
 from jaxmesh.jaxprs.stablehlo import stablehlo_text, struct
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree, lax
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
 
@@ -212,7 +213,7 @@ def as_function(
     if boundary.donated:
         options["donate_argnums"] = [i for i, flags in enumerate(args) if _all(flags)]
         options["donate_argnames"] = [name for name, flags in kwargs.items() if _all(flags)]
-    return jax.jit(call, out_shardings=results, keep_unused=True, **options)
+    return typed.jit(call, out_shardings=results, keep_unused=True, **options)
 
 
 def _all(flags: object) -> bool:
@@ -256,7 +257,7 @@ class _Changer:
         def run(*args: Any) -> list[Any]:
             return evaluate.interpret(jaxpr, args, perform)
 
-        made = jax.make_jaxpr(run)(*[struct(v.aval) for v in walk.open_jaxpr(jaxpr).invars])
+        made = typed.make_jaxpr(run)(*[struct(v.aval) for v in walk.open_jaxpr(jaxpr).invars])
         return walk.in_form_of(jaxpr, made)
 
     def _perform(self, eqn: Eqn, operands: Sequence[jax.Array], line: str) -> Sequence[Any]:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Array
 from jaxmesh.runtime.distributed.collectives import is_here
 from jaxmesh.runtime.launch import check_process
@@ -38,7 +39,7 @@ def assemble(
     shape = (*first.shape, *[storage_mesh.shape[a] for a in varying])
     single = (*first.shape, *[1] * len(varying))
     here = [(a, mesh.devices[c]) for c, a in shards.items() if is_here(mesh.devices[c])]
-    arrays = [jax.device_put(a.reshape(single), device, may_alias=True) for a, device in here]
+    arrays = [typed.device_put(a.reshape(single), device, may_alias=True) for a, device in here]
     sharding = NamedSharding(storage_mesh, storage_spec(first.ndim, varying))
     data = jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=first.dtype)
     return MeshTensor(data, mesh, varying, topology, storage)

@@ -16,6 +16,7 @@ import jax
 
 from jaxmesh.jaxprs.caches import Cache, is_staged
 from jaxmesh.jaxprs.tracing_state import set_within
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import DType, Shape
 from jaxmesh.runtime.array_views import check_alive, view
 from jaxmesh.runtime.launch import launch
@@ -110,7 +111,7 @@ def _program(steps: Sequence[Step], wanted: Sequence[int]) -> Run:
         return [values[n] for n in wanted]
 
     # Each op rounds to its element type, as it does in a separate program.
-    return jax.jit(chain, compiler_options={"xla_allow_excess_precision": False})
+    return typed.jit(chain, compiler_options={"xla_allow_excess_precision": False})
 
 
 _current: ContextVar[Chain | None] = ContextVar("chain of ops", default=None)

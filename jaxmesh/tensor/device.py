@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
-
-import jax
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.sharding.mesh import make_mesh
@@ -17,7 +15,7 @@ from jaxmesh.validate import as_index
 
 
 def _devices() -> list[Device]:
-    return cast("list[Device]", jax.devices())
+    return typed.devices()
 
 
 def open_mesh_device(

@@ -29,6 +29,7 @@ from jaxmesh.errors import (
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import DType, Shape, jnp, lax
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
@@ -325,12 +326,12 @@ def _compile(
         jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
         for spec, (_, shape, dtype, _) in zip(specs, operands, strict=True)
     ]
-    jax.eval_shape(compat.shard_map(infer_types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
+    typed.eval_shape(compat.shard_map(infer_types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
     out_specs = [storage_spec(len(shape), axes) for shape, axes, _ in results]
     mapped = compat.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
     unchanged = len(operands) == 1 and [axes for _, axes, _ in results] == [operands[0][0]]
     is_view = Trait.VIEW in definition.traits and unchanged
-    return CompiledOp(jax.jit(mapped), tuple(results), is_view)
+    return CompiledOp(typed.jit(mapped), tuple(results), is_view)
 
 
 def _check_operand_types(title: str, operands: Sequence[OperandType], mesh: AnyMesh) -> None:

@@ -11,7 +11,7 @@ import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs.caches import ARRAY
 from jaxmesh.jaxprs.trees import register_writer
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Shape
 from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import one_shard
@@ -250,7 +251,7 @@ class MeshTensor(TensorBase):
                 f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
                 "axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
             )
-        return tuple.__new__(types.Shape, stored[:rank])
+        return cast("Any", tuple).__new__(types.Shape, stored[:rank])
 
     @property
     def dtype(self) -> Any:
@@ -388,7 +389,7 @@ def _unflatten(aux: tuple[Any, ...], children: Sequence[object]) -> MeshTensor:
     return tensor
 
 
-jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
+typed.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
 register_writer(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].storage))
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxmesh.errors import DeviceCountError, ParseError
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.sharding.mesh import context_mesh, emulate, make_mesh
 from jaxmesh.tensor.types import BufferType, Layout, MemoryConfig, Storage, StorageType, TensorMemoryLayout
 
@@ -75,7 +76,7 @@ def _devices(platform: str, ids: Sequence[int]) -> list[Any] | None:
         # Counting processes would start the backend and fix the number of devices.
         if platform == "cpu" and not jax.distributed.is_initialized():
             emulate(max(ids) + 1)
-        every = cast("list[Any]", jax.devices(platform))
+        every = typed.devices(platform)
         known: dict[int, object] = {d.id: d for d in every}
     except (DeviceCountError, RuntimeError):
         return None

@@ -17,6 +17,7 @@ from jaxmesh.dialects.replication import Claim, Coordinate, error, is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError
 from jaxmesh.jaxprs.compat import on_devices
 from jaxmesh.jaxprs.tracing_state import require_region
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Array, Device, DType, Shape
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.runtime.array_views import check_alive
@@ -91,7 +92,7 @@ def _is_known(dtype: DType) -> bool:
     try:
         # XLA lacks some of the types that JAX has.
         with jax.ensure_compile_time_eval():
-            jax.device_put(np.zeros(1, dtype))
+            typed.device_put(np.zeros(1, dtype))
     except (TypeError, RuntimeError):
         return False
     return True
@@ -275,7 +276,7 @@ def _gather_if_different(
         return {}
     kind = jax.ShapeDtypeStruct(tensor.shape, tensor.data.dtype)
     if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.extended):
-        kind = jax.eval_shape(jax.random.key_data, kind)
+        kind = typed.eval_shape(jax.random.key_data, kind)
     return gather(arrays, owners, kind.shape, kind.dtype, devices) or {}
 
 

@@ -197,13 +197,13 @@ class Shape(tuple[int, ...]):
     def __eq__(self, other: object) -> bool:
         # The real one also equals lists.
         row = tuple(cast("list[object]", other)) if isinstance(other, list) else other
-        return tuple.__eq__(self, row)
+        return super().__eq__(row)
 
     def __ne__(self, other: object) -> bool:
         return NotImplemented if (equal := self.__eq__(other)) is NotImplemented else not equal
 
     def __hash__(self) -> int:
-        return tuple.__hash__(self)
+        return super().__hash__()
 
     def __repr__(self) -> str:
         return f"Shape({list(self)})"

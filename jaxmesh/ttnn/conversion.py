@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxmesh.dialects.attributes import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import DType, jnp
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.tensor.assemble import set_owner
@@ -160,7 +160,7 @@ def _round_stored(data: Any, rank: int, block: DataType) -> Any:
     return jnp.moveaxis(round_to_blocks(moved, block, jnp), -1, rank - 1)
 
 
-_round: Any = jax.jit(_round_stored, static_argnums=(1, 2))
+_round = typed.jit(_round_stored, static_argnums=(1, 2))
 
 
 def bring_operands(operands: Sequence[MeshTensor], mesh: AnyMesh | None = None) -> list[Any] | None:

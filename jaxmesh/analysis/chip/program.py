@@ -24,6 +24,7 @@ from jaxmesh.analysis.record.metrics import apart
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.emit.export_folder import LOCATIONS
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.runtime.progress import progress
 from jaxmesh.tensor import beyond
 from jaxmesh.tensor.mesh_tensor import PART, MeshTensor
@@ -92,7 +93,7 @@ def _on_devices(value: Any) -> list[MeshTensor]:
 
 
 def _with_data(tensor: MeshTensor, data: Array) -> MeshTensor:
-    stored = jax.device_put(data, tensor.data.sharding)
+    stored = typed.device_put(data, tensor.data.sharding)
     return MeshTensor(stored, tensor.mesh, tensor.varying, tensor.topology, tensor.storage)
 
 

@@ -58,7 +58,8 @@ def _ends(block: Any) -> bool:
 
 def _drawn(known: Reference, draw: int, seed: int) -> Iterator[Array]:
     """Yields arguments of other sizes; integers that have to lie somewhere stay, and others are few numbers."""
-    rng, needs = np.random.default_rng((seed, draw)), IntegerUses.of(known.block).needs
+    rng: Any = np.random.default_rng((seed, draw))
+    needs = IntegerUses.of(known.block).needs
     for number, x in enumerate(known.inputs):
         need, is_integer = needs.get(number, Need()), jnp.issubdtype(x.dtype, jnp.integer)
         if is_integer and not (need.spans or need.once):

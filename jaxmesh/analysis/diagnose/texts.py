@@ -16,6 +16,7 @@ import jax
 from jaxmesh.analysis.diagnose.functions import only, public_names
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.source import read, split
+from jaxmesh.jaxprs.typed import typed
 
 T = TypeVar("T")
 _FILE = re.compile(r"(?P<stage>shlo_frontend|shlo_compiler|shlo|ttir|ttnn)(?P<suffix>(?:[_.-].*)?)\.mlir")
@@ -49,7 +50,7 @@ class StageTexts:
 
 def x64_for(*texts: str) -> AbstractContextManager[object]:
     """Returns JAX's x64 mode, if texts have types that JAX supports in that alone; else the mode as it is."""
-    return jax.enable_x64(any(map(_WIDE.search, texts)) or jax.config.read("jax_enable_x64"))
+    return jax.enable_x64(any(map(_WIDE.search, texts)) or typed.config.jax_enable_x64)
 
 
 def texts_of(source: Any, graph: int | None = None, function: str | None = None) -> list[StageTexts]:

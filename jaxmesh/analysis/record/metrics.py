@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.jaxprs.untyped import Array
+from jaxmesh.jaxprs.untyped import Array, jnp
 from jaxmesh.runtime.npz import numbers
 
 _PART = 1 << 20
@@ -157,8 +156,7 @@ def largest_difference(golden: Array, other: Array) -> float:
 
 def eps_of(dtype: Any) -> float:
     """Returns the unit of rounding of a float; 0 for other dtypes."""
-    numpy: Any = jnp
-    return float(numpy.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
+    return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
 
 
 def _flat(x: Array) -> Array:
@@ -204,8 +202,7 @@ def _scale(x: Array) -> float:
 
 def _ulps(a: Array, b: Array) -> int:
     """Returns the largest difference in steps between neighbouring floats."""
-    numpy: object = jnp
-    if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != numpy.finfo(a.dtype).bits:
+    if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != jnp.finfo(a.dtype).bits:
         return 0
     finite = np.isfinite(numbers(a)) & np.isfinite(numbers(b))
     x, y = (_order(v)[finite] for v in (a, b))

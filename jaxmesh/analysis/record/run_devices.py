@@ -39,6 +39,7 @@ from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.runtime.distributed.collectives import fetch_array
 from jaxmesh.runtime.progress import progress
@@ -304,7 +305,7 @@ class _Tracer:
         count: object = jnp.int32(0)
         count = self.vary(count) if mapped else count
         tested = _write(self.zeros(mapped, condition, capacity + 1), condition, count)
-        computed = self.zeros(mapped, jax.eval_shape(lambda: iterate(carry)[1]), capacity)
+        computed = self.zeros(mapped, typed.eval_shape(lambda: iterate(carry)[1]), capacity)
         state = count, more, carry, tested, computed
         count, _, last, tested, computed = lax.while_loop(_is_running, step, state)
         nodes = self.leave(scope, mapped, tested), self.leave(scope, mapped, computed)
@@ -319,7 +320,7 @@ class _Tracer:
             inner = self.inner(scope, site, "branch", number)
             return self.body(inner, flow.branches[number], operands, site.inputs[1:]), inner.nodes
 
-        shapes = [jax.eval_shape(functools.partial(run, n))[1] for n in numbers]
+        shapes = [typed.eval_shape(functools.partial(run, n))[1] for n in numbers]
 
         def branch(number: int) -> tuple[list[Any], list[list[Node]]]:
             results, nodes = run(number)

@@ -20,6 +20,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr, words_of
 from jaxmesh.jaxprs.control_flow import LOOPS
 from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.runtime.npz import Spool
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import Observer, Shards, run_reference
@@ -102,4 +103,4 @@ def _width(dtype: Any) -> int:
     """Returns the bytes per element; for random keys, the bytes of their words."""
     if not key_kind(dtype):
         return int(dtype.itemsize)
-    return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype)).size * 4
+    return typed.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype)).size * 4

@@ -184,7 +184,7 @@ def _folded(eqn: Eqn, operands: Sequence[Any]) -> list[Any] | None:
 
 def _of_arrays(eqn: Eqn, operands: list[Any]) -> Sequence[object]:
     """Performs an equation of scalars on arrays."""
-    shape = jnp.broadcast_shapes(*[jnp.shape(x) for x in operands])
+    shape = np.broadcast_shapes(*[jnp.shape(x) for x in operands])
     return evaluate.bind(eqn, [jnp.broadcast_to(x, shape) for x in operands])
 
 

@@ -1,5 +1,7 @@
 """Comparisons of the sharded model with the unsharded one, and of shards with their slices."""
 
+# The demo is written as users write, and JAX annotates a part of its functions.
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

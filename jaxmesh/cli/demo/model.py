@@ -4,6 +4,8 @@ Both models call the same `block`. The sharded model splits weights and input, c
 adds the all_reduces of the partial sums.
 """
 
+# The demo is written as users write, and JAX annotates a part of its functions.
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import math

@@ -1,5 +1,7 @@
 """The steps of the demo: trace, lower, compile, run, differentiate, compare, and list the shards of every device."""
 
+# The demo is written as users write, and JAX annotates a part of its functions.
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ from jaxmesh.frontends.jax.shard_map import is_region
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.sharding.mesh import AnyMesh
 
@@ -61,9 +62,7 @@ def _without(eqn: Eqn, region: _Manual) -> Eqn:
 
 def _call(eqn: Eqn, region: _Manual) -> Eqn:
     """Returns a call of the exchange in JAX, traced for the types of the operands."""
-    exchange: object = jax.jit(
-        partial(_exchange, names=eqn.params["axis_name"], groups=eqn.params["axis_index_groups"])
-    )
+    exchange = typed.jit(partial(_exchange, names=eqn.params["axis_name"], groups=eqn.params["axis_index_groups"]))
     sizes: object = dict(region.mesh.shape)
     given: list[jax.ShapeDtypeStruct] = []
     specs: list[PartitionSpec] = []
@@ -71,8 +70,7 @@ def _call(eqn: Eqn, region: _Manual) -> Eqn:
         (rows, *rest), axes = atom.aval.shape, tuple(sorted(compat.varying_axes(atom.aval)))
         specs.append(PartitionSpec(axes) if axes else PartitionSpec())
         given.append(jax.ShapeDtypeStruct((rows * math.prod(sizes[a] for a in axes), *rest), atom.aval.dtype))
-    region_of: object = jax.shard_map
-    mapped = region_of(
+    mapped = typed.shard_map(
         exchange,
         mesh=region.mesh,
         in_specs=tuple(specs[:-1]),
@@ -81,7 +79,7 @@ def _call(eqn: Eqn, region: _Manual) -> Eqn:
         check_vma=region.typed,
     )
     with compat.without_mesh(), evaluate.at_source_of(eqn):
-        outer = jax.make_jaxpr(mapped)(*given[:-1])
+        outer = typed.make_jaxpr(mapped)(*given[:-1])
     (traced,) = [e for e in outer.eqns if is_region(e)]
     inner = traced.params["jaxpr"]
     (call,) = [e for e in inner.eqns if walk.sub_jaxprs(e)]

@@ -24,6 +24,7 @@ from jaxmesh.jaxprs.control_flow import CUSTOM, INLINE, REMAT, Call, Cond, Scan,
 from jaxmesh.jaxprs.evaluate import at_source_of, bind, expand, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import splice
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.sharding.groups import axes_of_groups, of_no_axes
 
@@ -165,7 +166,7 @@ class Retyper:
                 "runs it, without a TTIR or TTNN text."
             )
         structs = [compat.typed_struct(v, a) for v, a in zip(avals, inputs, strict=True)]
-        return expand(jax.make_jaxpr(run)(*structs))
+        return expand(typed.make_jaxpr(run)(*structs))
 
     # --- calls, loops, branches -------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from jaxmesh.jaxprs.compat import as_abstract, off_explicit_axes
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.tracing_state import REGION, set_within, traced_as, tracing
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings, trace_function
 from jaxmesh.sharding.mesh import AnyMesh
@@ -87,7 +88,7 @@ def call_inline(mapped: Callable[..., object], args: Sequence[object], region: T
         return leaves
 
     with traced_as(None), jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
-        closed = jax.make_jaxpr(call)()
+        closed = typed.make_jaxpr(call)()
 
     def run(eqn: compat.Eqn, operands: list[jax.Array]) -> list[jax.Array]:
         if not is_region(eqn):
@@ -184,7 +185,7 @@ def trace_by_hand(
     widening.install(Retyper.bind_flow)
     traces: list[FunctionTrace] = []
     # JAX keeps what it traces of a function by its identity, and would not note assumptions again.
-    once: Any = jax.jit(functools.wraps(fun)(lambda *args, **kwargs: fun(*args, **kwargs)))
+    once = typed.jit(functools.wraps(fun)(lambda *args, **kwargs: fun(*args, **kwargs)))
 
     def body(*leaves: jax.Array) -> Sequence[jax.Array]:
         args, kwargs = jax.tree.unflatten(in_tree, leaves)

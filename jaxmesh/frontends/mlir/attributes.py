@@ -16,6 +16,7 @@ from jaxlib.mlir import ir
 from jaxmesh.errors import ParseError, UnsupportedError
 from jaxmesh.frontends.mlir.preprocess import Rewritten
 from jaxmesh.frontends.mlir.quantization import STORAGE, quantized
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Array, DType
 
 _FLOATS = {
@@ -65,8 +66,7 @@ def dtype_named(name: str, *, wide: bool, narrows: bool = False) -> DType:
 
 
 def _x64() -> bool:
-    config: Any = jax.config
-    return bool(config.jax_enable_x64)
+    return bool(typed.config.jax_enable_x64)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from jaxmesh.dialects.varying import vary, varying_axes
 from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.frontends.jax.retype import widen_carry
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 
 Function = Callable[[Sequence[jax.Array]], list[jax.Array]]
@@ -111,7 +112,7 @@ def _result_axes(function: Function, operands: Sequence[jax.Array]) -> list[froz
     def flat(*xs: jax.Array) -> list[jax.Array]:
         return function(xs)
 
-    return [compat.varying_axes(a) for a in jax.make_jaxpr(flat)(*operands).out_avals]
+    return [compat.varying_axes(a) for a in typed.make_jaxpr(flat)(*operands).out_avals]
 
 
 def _varying(function: Function, axes: Sequence[frozenset[str]]) -> Callable[..., list[jax.Array]]:

@@ -11,10 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxlib.mlir import ir
 
 from jaxmesh.dialects.attributes import Attributes
@@ -22,6 +20,7 @@ from jaxmesh.dialects.definitions import DEFINITIONS, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttir.helpers import vary_together
 from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.jaxprs.untyped import jnp
 
 STORAGE = "int32"
 """The element type of the values."""
@@ -31,7 +30,6 @@ ELEMENTS = "jaxmesh.elements"
 _TYPE = re.compile(r"!quant\.uniform<(?:[^<>]|<[^<>]*>)*>")
 _PARTS = re.compile(r"!quant\.uniform<([ui])(\d+)(?:<(-?\d+):(-?\d+)>)?:(\w+)(?::(\d+))?,(?:\{(.*)\}|(.*))>$")
 _UNIFORM = "UniformQuantizedType or UniformQuantizedPerAxisType"
-_jnp: Any = jnp
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +134,17 @@ def perform(
         pairs = [(_of(k.scales), _of(k.zeros) if any(k.zeros) else None) for k in types if k is not None]
     axes = [k.axis for k in types if k is not None] if wanted == 0 else [axis] * len(pairs)
     # A float32 holds every integer below 2^24, and quantized numbers are smaller.
-    value = x.astype(_jnp.float32)
+    value = x.astype(jnp.float32)
     if name != "quantize":
         scale, zero = _along(*pairs[0], axes[0], x.ndim)
-        value = _join(_jnp.multiply, value if zero is None else _join(_jnp.subtract, value, zero), scale)
+        value = _join(jnp.multiply, value if zero is None else _join(jnp.subtract, value, zero), scale)
     if name != "dequantize":
         scale, zero = _along(*pairs[-1], axes[-1], x.ndim)
-        value = _join(_jnp.divide, value, scale)
-        value = _jnp.round(value if zero is None else _join(_jnp.add, value, zero))
+        value = _join(jnp.divide, value, scale)
+        value = jnp.round(value if zero is None else _join(jnp.add, value, zero))
         element_type = types[1]
         if element_type is not None and element_type.stored != "i32":
-            value = _jnp.clip(value, element_type.least, element_type.most)
+            value = jnp.clip(value, element_type.least, element_type.most)
     return value.astype(out.dtype)
 
 
@@ -155,7 +153,7 @@ def _join(fun: Callable[..., jax.Array], *operands: jax.Array) -> jax.Array:
 
 
 def _of(numbers: Sequence[float]) -> jax.Array:
-    return _jnp.asarray(numbers, "float32")
+    return jnp.asarray(numbers, "float32")
 
 
 def _along(scale: jax.Array, zero: jax.Array | None, axis: int | None, rank: int) -> tuple[jax.Array, jax.Array | None]:
@@ -169,7 +167,7 @@ def _spread(numbers: jax.Array, axis: int | None, rank: int) -> jax.Array:
         shape[axis] = numbers.size
     elif numbers.size != 1:
         raise VerifyError(f"{numbers.size} scales or zero points are along a dim, but the op does not name an axis.")
-    return _jnp.reshape(numbers.astype(_jnp.float32), shape)
+    return jnp.reshape(numbers.astype(jnp.float32), shape)
 
 
 def _verify(

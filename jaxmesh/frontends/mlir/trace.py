@@ -32,6 +32,7 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr, Var
 from jaxmesh.jaxprs.emit import Steps, as_tracer, as_variable, current_source, current_trace, named
 from jaxmesh.jaxprs.evaluate import trace_typed
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
@@ -210,7 +211,7 @@ class _Run:
         if special is None:
             jaxpr = self._meaning(op, definition, self._for_meaning(op, attributes), inputs, types)
         else:
-            jaxpr = jax.make_jaxpr(functools.partial(special, op, types))(*inputs)
+            jaxpr = typed.make_jaxpr(functools.partial(special, op, types))(*inputs)
         steps = Steps.of_jaxpr(jaxpr)
         assert steps is not None, op.name
         return steps
@@ -231,7 +232,7 @@ class _Run:
                 results = [x.astype(t.dtype) for x, t in zip(results, types, strict=True)]
             return as_declared(definition, results, types)
 
-        jaxpr = jax.make_jaxpr(meaning)(*inputs)
+        jaxpr = typed.make_jaxpr(meaning)(*inputs)
         if casts:
             self.outcome.casts.append(f"{self.at}: {casts[0]}")
         if casts or not self.keeps_ops or definition is not definition_of(op.name):
@@ -244,7 +245,7 @@ class _Run:
         def bind(*values: jax.Array) -> list[jax.Array]:
             return imported_op_p.bind(*values, jaxpr=jaxpr, op=imported)
 
-        return jax.make_jaxpr(bind)(*inputs)
+        return typed.make_jaxpr(bind)(*inputs)
 
     def _for_meaning(self, op: Op, attributes: Mapping[str, object]) -> Mapping[str, object]:
         """Returns the attributes with the sizes of operand groups, if one is empty, and a splat as one element."""
@@ -274,7 +275,7 @@ class _Run:
         def compute_images(*values: jax.Array) -> list[jax.Array]:
             return compute(definition, values, attributes, types, self.mesh)
 
-        inside = jax.make_jaxpr(compute_images)(*images)
+        inside = typed.make_jaxpr(compute_images)(*images)
         local = (jax.ShapeDtypeStruct(inside.out_avals[0].shape, want.dtype),)
         steps = self._steps(op, definition, attributes, images, local)
         (result,) = steps.add(current_trace(), images, current_source())

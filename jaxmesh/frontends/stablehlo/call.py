@@ -25,6 +25,7 @@ from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.shardings import Sharding, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded, ShardTable, added_axes, global_shape, perform, plan
 from jaxmesh.jaxprs.emit import Kept
+from jaxmesh.jaxprs.typed import typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,4 +267,4 @@ def keep_op(
     kept = imported_op("ttir", name, attributes, operands) if keep else None
     if kept is None:
         return results(*arrays)
-    return imported_op_p.bind(*arrays, jaxpr=jax.make_jaxpr(results)(*arrays), op=kept)
+    return imported_op_p.bind(*arrays, jaxpr=typed.make_jaxpr(results)(*arrays), op=kept)

@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import DType, lax
 
 
@@ -102,9 +104,9 @@ def _widen_carry(
 
     def result_axes(axes: list[compat.Axes]) -> list[compat.Axes]:
         structs = tuple(compat.typed_struct(jax.typeof(x), a) for x, a in zip(initial, axes, strict=True))
-        decision = [] if goes_on is None else jax.make_jaxpr(goes_on)(structs).out_avals
+        decision: list[Any] = [] if goes_on is None else typed.make_jaxpr(goes_on)(structs).out_avals
         every = frozenset[str]().union(*map(compat.varying_axes, decision))
-        return [compat.varying_axes(a) | every for a in jax.make_jaxpr(step)(structs).out_avals]
+        return [compat.varying_axes(a) | every for a in typed.make_jaxpr(step)(structs).out_avals]
 
     axes = widen_carry(initial_axes, result_axes)
     return None if axes == initial_axes else [spread(x, a) for x, a in zip(initial, axes, strict=True)]
@@ -224,7 +226,7 @@ def _case(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     if program.manual:
         # In a hand-written region, the results of one branch may vary over more axes than those in another.
         decided = len(program.decisions.log)
-        result_types = [jax.make_jaxpr(branch(r))().out_avals for r in op.regions]
+        result_types = [typed.make_jaxpr(branch(r))().out_avals for r in op.regions]
         del program.decisions.log[decided:]
         axes = [varying(chosen).union(*map(compat.varying_axes, types)) for types in zip(*result_types, strict=True)]
     branches = [branch(r) for r in op.regions]

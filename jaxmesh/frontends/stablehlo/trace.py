@@ -23,6 +23,7 @@ from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.user_trace import FunctionTrace
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 from jaxmesh.sharding.shard_attributes import named_axes
@@ -241,5 +242,5 @@ def plain_call(plain: FunctionTrace) -> Jaxpr:
     def run(*args: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(evaluate.eval_jaxpr(jaxpr, *args))
 
-    jitted = jax.jit(run, in_shardings=plain.in_shardings, out_shardings=plain.out_shardings)
-    return jax.make_jaxpr(jitted)(*map(struct, jaxpr.in_avals))
+    jitted = typed.jit(run, in_shardings=plain.in_shardings, out_shardings=plain.out_shardings)
+    return typed.make_jaxpr(jitted)(*map(struct, jaxpr.in_avals))

@@ -17,6 +17,8 @@ from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.source_locations import TextSources
+from jaxmesh.jaxprs.typed import typed
+from jaxmesh.jaxprs.untyped import lax
 
 _CONSTRAINT = "sdy.sharding_constraint"
 _OF_DEVICES = frozenset({"sdy.manual_computation", "stablehlo.partition_id", "stablehlo.rng"})
@@ -79,10 +81,10 @@ def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> tuple[Jaxpr, End
                     continue
                 with importer.decisions.at(op):
                     x = importer.env[op.operands[0]].array
-                    importer.env[op.results[0]] = _whole(jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec)))
+                    importer.env[op.results[0]] = _whole(lax.with_sharding_constraint(x, NamedSharding(mesh, spec)))
             return [importer.env[v].array for v in end.operands]
 
-        return jax.make_jaxpr(run)(*importer.types_of(block.arguments)), ins, outs
+        return typed.make_jaxpr(run)(*importer.types_of(block.arguments)), ins, outs
 
 
 def _named(attribute: sdy.TensorShardingAttr, mesh: AbstractMesh) -> NamedSharding:

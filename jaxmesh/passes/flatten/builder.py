@@ -24,6 +24,7 @@ from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, is_key
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Array, DType
 from jaxmesh.jaxprs.walk import Contents
 from jaxmesh.passes.flat_builder import FlatBuilder, plain
@@ -360,7 +361,7 @@ def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
 
 def trace(function: Callable[..., object], types: Sequence[tuple[Shape, DTypeLike]]) -> Jaxpr:
     """Returns the jaxpr of a function for operands of these shapes and element types."""
-    return jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
+    return typed.make_jaxpr(function)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
 
 
 @lru_cached_by_config(256)

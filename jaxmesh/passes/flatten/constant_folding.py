@@ -13,6 +13,7 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.jaxprs.compat import Aval, Eqn, is_key, words_of
 from jaxmesh.jaxprs.primitives import COMBINES
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Array, DType, numpy as _np
 from jaxmesh.passes.flat_builder import Rules
 
@@ -32,7 +33,7 @@ def storage_type(aval: Aval, line: str = "") -> tuple[Shape, DType]:
         return tuple(aval.shape), cast("DType", dtype)
     if not is_key(dtype):
         raise _no_type(aval, line, "TTIR has no such elements")
-    data = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
+    data = typed.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
     return tuple(data.shape), np.dtype(data.dtype)
 
 

@@ -22,6 +22,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
@@ -328,4 +329,4 @@ def _residency(b: Builder, atom: Atom, x: Value) -> Residency:
     return HOST if is_host(b, x) else DEVICE
 
 
-_EMPTY: Jaxpr = jax.make_jaxpr(lambda: ())()
+_EMPTY: Jaxpr = typed.make_jaxpr(lambda: ())()

@@ -17,6 +17,7 @@ from jaxmesh.dialects.op import Results
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import special
 from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
 from jaxmesh.passes.flatten.decompositions import Function, Params
@@ -55,7 +56,7 @@ def _fold(params: Params, keys: jax.Array, numbers: jax.Array) -> jax.Array:
 
 
 def _gamma(params: Params, words: jax.Array, a: jax.Array) -> jax.Array:
-    keys = jax.random.wrap_key_data(words, impl=params["impl"].name)
+    keys = typed.random.wrap_key_data(words, impl=params["impl"].name)
     return special.random_gamma(keys, a, log_space=params["log_space"])
 
 
@@ -166,4 +167,4 @@ def on_words(eqn: Eqn) -> Jaxpr | None:
         return function(*xs)
 
     types = [storage_type(v.aval) for v in eqn.invars]
-    return jax.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])
+    return typed.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])

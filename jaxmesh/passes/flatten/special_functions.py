@@ -21,6 +21,7 @@ from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.guarded_passes import new_context, run_passes
 from jaxmesh.jaxprs.special import ITERATED
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import jnp
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
@@ -66,7 +67,7 @@ def _steps(name: str, count: int, element: str) -> list[tuple[Callable[..., Any]
     if name == "bessel_i0e":
         # CHLO lacks it, and JAX lowers it to elementary functions.
         scalar = jax.ShapeDtypeStruct((), f"float{element[1:]}")
-        lowered = jax.jit(jax.lax.bessel_i0e).trace(scalar).lower(lowering_platforms=("cpu",))
+        lowered = typed.jit(jax.lax.bessel_i0e).trace(scalar).lower(lowering_platforms=("cpu",))
         text = lowered.as_text()
     passes = stablehlo
     passes.register_stablehlo_passes()
@@ -108,8 +109,12 @@ for _name in (
     decomposed(RULES, _name)(functools.partial(_expanded, _name))
 
 
-for _name, _iterated in ITERATED.items():
-    decomposed(RULES, _name)(functools.partial(lambda function, params, *xs: function(*xs), _iterated))
+def _iterated(name: str, params: Params, *xs: jax.Array) -> jax.Array:
+    return ITERATED[name](*xs)
+
+
+for _name in ITERATED:
+    decomposed(RULES, _name)(functools.partial(_iterated, _name))
 
 
 # --- the next number -------------------------------------------------------------------------------------------------

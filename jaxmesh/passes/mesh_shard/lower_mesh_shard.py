@@ -21,6 +21,7 @@ from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import is_imported_op
 from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs, with_operands
+from jaxmesh.jaxprs.typed import typed, with_axis_types
 from jaxmesh.jaxprs.untyped import Shape, lax
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_mapper
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, plan_aggregate, plan_distribute
@@ -242,12 +243,12 @@ def reshard_locally(distribute: Eqn) -> list[Eqn]:
             x = lax.dynamic_slice(x, starts, shape, allow_negative_indices=False)
         return x
 
-    auto = mesh.update(axis_types=(AxisType.Auto,) * len(sizes))
+    auto = with_axis_types(mesh, AxisType.Auto)
     # The spec names the axes that the shards vary over; the dim does not matter.
     spec = PartitionSpec(tuple(axis for axis, _ in split))
     whole = PartitionSpec(alone) if alone else PartitionSpec()
     mapped = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
-    traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
+    traced = typed.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
     (call,) = traced.eqns
     inner = call.params["jaxpr"]
     made = _inline(inner.eqns, {inner.invars[0]: operand}, distribute)

@@ -32,6 +32,7 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.primitives import COLLECTIVES
 from jaxmesh.jaxprs.tracing_state import set_within
 from jaxmesh.jaxprs.trees import show_path
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Device
 from jaxmesh.runtime.distributed.collectives import agree, digest
 
@@ -86,7 +87,7 @@ def _starting(mesh: object) -> _Launch | None:
     if not devices or is_staged() or threading.current_thread() is not threading.main_thread():
         return None
     members = _members(devices)
-    if len(members) == 1 or jax.process_index() not in members:
+    if len(members) == 1 or typed.process_index() not in members:
         return None
     return _Launch(devices, members, _starts[members])
 
@@ -110,7 +111,7 @@ def compare_program(name: str, program: Jaxpr, sizes: Mapping[str, int]) -> None
     moves = [_move(e) for e in walk.all_eqns(program) if e.primitive.name in _MOVES]
     types = ", ".join(map(compat.describe, program.in_avals))
     summary = "\n".join([f"{name}({types})", *moves]).encode()[:_SUMMARY_BYTES]
-    me = jax.process_index()
+    me = typed.process_index()
     message = hashlib.blake2b(whole, digest_size=_DIGEST).digest() + summary
     messages = publish_and_read(message, f"program {start.number}", me, start.members)
     other = next((p for p in sorted(messages) if messages[p][:_DIGEST] != message[:_DIGEST]), None)
@@ -149,7 +150,7 @@ def compare_launch_arguments(tree: object, parameters: Sequence[str]) -> None:
     """
     if (start := _start.get()) is None:
         return
-    leaves = cast("list[tuple[object, object]]", jax.tree_util.tree_flatten_with_path(tree)[0])
+    leaves = typed.tree_util.tree_flatten_with_path(tree)[0]
     local = [(show_path(path, parameters), leaf) for path, leaf in leaves if _is_here(leaf)]
     described = [(name, _type(leaf), _bytes(leaf)) for name, leaf in local]
     combined = hashlib.blake2b(repr(described).encode(), digest_size=_DIGEST).digest()
@@ -226,7 +227,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, (jax.Array, np.ndarray)):
         return _array(cast("object", value))
     if isinstance(value, np.generic):
-        return f"{value.dtype}:{value.item()!r}"
+        return f"{type(cast('object', value)).__name__}:{value.item()!r}"
     if isinstance(value, enum.Enum):
         return str(value)
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.dtype)):

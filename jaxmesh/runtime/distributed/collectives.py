@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
 from jaxmesh.jaxprs.backend import exchange as exchange_bytes
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import Array, Device
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
@@ -31,7 +32,7 @@ _DIGEST = 16
 
 def is_here(device: Any) -> bool:
     """Returns True if a device belongs to this process."""
-    return bool(device.process_index == jax.process_index())
+    return bool(device.process_index == typed.process_index())
 
 
 def process_at(mesh: Mesh, coordinate: tuple[int, ...]) -> int:
@@ -52,7 +53,7 @@ def one_shard(tensor: Any, coordinate: Any) -> jax.Array:
     if position not in shards:
         raise NotAddressableError(
             f"the shard at {list(position)} of {tensor!r} belongs to process {process_at(mesh, position)}, and this is "
-            f"process {jax.process_index()}, which has the shards at {[list(c) for c in shards]}. Read it there, or "
+            f"process {typed.process_index()}, which has the shards at {[list(c) for c in shards]}. Read it there, or "
             "join the tensor with jaxmesh.ttnn.aggregate_tensor in every process."
         )
     return shards[position]
@@ -87,11 +88,11 @@ def exchange(mine: Array, among: Sequence[Any]) -> Array:
     `among` lists one device of each participating process, in process order; see `leaders`.
     """
     members = [d.process_index for d in among]
-    if jax.process_index() not in members:
+    if typed.process_index() not in members:
         _refuse(among)
     if len(members) == 1:
         return np.broadcast_to(mine, (len(members), mine.size))
-    messages = exchange_bytes(mine.tobytes(), jax.process_index(), members)
+    messages = exchange_bytes(mine.tobytes(), typed.process_index(), members)
     other = next((i for i, message in enumerate(messages) if len(message) != len(messages[0])), None)
     if other is not None:
         raise ProcessMismatchError(
@@ -117,7 +118,7 @@ def gather(
     `mine` contains at least the pieces of this process. `owners`, the sender of each piece, is equal in every process.
     """
     dtype = np.dtype(dtype)
-    me, among = jax.process_index(), leaders(devices)
+    me, among = typed.process_index(), leaders(devices)
     wanted = {d.process_index for d in among} if process is None else {process}
     # The test is equal in every process: skip the exchange if one process owns all pieces and is the only receiver.
     if set(owners.values()) == wanted and len(wanted) == 1:
@@ -183,7 +184,7 @@ def put(value: Any, sharding: Any) -> jax.Array:
     compares such data, and supports only some shardings for an array that spans processes.
     """
     if all(map(is_here, sharding.device_set)) and not _in_another_order(value, sharding):
-        return jax.device_put(value, sharding)
+        return typed.device_put(value, sharding)
     host = fetch_array(value) if isinstance(value, jax.Array) else np.asarray(value)
     assert host is not None
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
@@ -205,7 +206,7 @@ def fetch_array(x: jax.Array, process: int | None = None) -> Array | None:
     check_alive(x, "to_host")
     sharding: Any = x.sharding
     devices: list[Device] = sorted(sharding.device_set, key=operator.attrgetter("id"))
-    me = jax.process_index()
+    me = typed.process_index()
     if x.is_fully_addressable or (x.is_fully_replicated and x.addressable_shards):
         return np.array(x) if process in (None, me) else None
     if not x.addressable_shards:
@@ -232,6 +233,6 @@ def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, in
 
 def _refuse(devices: Sequence[Device]) -> NoReturn:
     raise MeshError(
-        f"process {jax.process_index()} does not have a device of this mesh, which spans the processes "
+        f"process {typed.process_index()} does not have a device of this mesh, which spans the processes "
         f"{sorted({d.process_index for d in devices})}; only they can read its tensors."
     )

@@ -25,6 +25,7 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.jaxprs.backend import backend_started, bind_collectives
+from jaxmesh.jaxprs.typed import typed
 from jaxmesh.sharding.mesh import emulate
 from jaxmesh.validate import as_tuple, quote
 
@@ -34,7 +35,6 @@ COORDINATOR, COUNT, NUMBER, DEVICES = (
 """The environment variables with which a runner passes the arguments of `initialize_processes` to its processes."""
 
 Say = Callable[[int, str], None]
-_config: Any = jax.config
 
 
 def initialize_processes(
@@ -97,13 +97,13 @@ def initialize_processes(
         raise MeshError("this process has joined others already; call initialize_processes once.")
     if backend_started():
         raise MeshError(
-            f"JAX's backend has started with {jax.device_count()} devices, and cannot be joined with other processes "
+            f"JAX's backend has started with {typed.device_count()} devices, and cannot be joined with other processes "
             "any more; call initialize_processes before anything runs on JAX."
         )
     if local_devices is not None:
         emulate(local_devices)
-    if _config.jax_cpu_collectives_implementation in (None, "", "none"):
-        _config.update("jax_cpu_collectives_implementation", "gloo")
+    if typed.config.jax_cpu_collectives_implementation in (None, "", "none"):
+        typed.config.update("jax_cpu_collectives_implementation", "gloo")
     if number:
         _await_coordinator(address, connect_timeout)
     jax.distributed.initialize(
@@ -116,7 +116,7 @@ def initialize_processes(
         heartbeat_timeout_seconds=int(death_timeout),
         shutdown_timeout_seconds=int(exit_timeout),
     )
-    if _is_loopback(address) and _config.jax_cpu_collectives_implementation == "gloo":
+    if _is_loopback(address) and typed.config.jax_cpu_collectives_implementation == "gloo":
         bind_collectives(address.rpartition(":")[0].strip("[]"))
     _leave_on_error(number)
 

@@ -70,7 +70,8 @@ class Report:
     """The report; the file is complete after each call."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path, self._fields = path, {}
+        self._path = path
+        self._fields: dict[str, Any] = {}
 
     def __call__(self, **fields: Any) -> None:
         """Adds fields and rewrites the file."""
