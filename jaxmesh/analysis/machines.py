@@ -161,16 +161,14 @@ class Machine:
         """The bytes of one device's DRAM."""
         return self.architecture.dram_channels * self.architecture.bases[3]
 
-    def wires(self, size: int) -> int:
-        """Returns how many wires bring data to a device along a mesh axis of `size` devices.
+    @property
+    def wires(self) -> int:
+        """The number of wires between neighbours, each of which carries `wire` in both directions at once.
 
-        On a ring, they are those of two neighbours; on a line, the device at its end has one, and all others wait.
-
-        >>> MACHINES["t3000"].wires(4), MACHINES["t3000"].wires(8), MACHINES["galaxy"].wires(4)
-        (2, 4, 8)
+        >>> MACHINES["t3000"].wires, MACHINES["galaxy"].wires
+        (2, 4)
         """
-        between = max(Counter((a, b) for a, _, b, _ in self.links).values())
-        return between * (2 if self.is_ring(size) else 1)
+        return max(Counter((a, b) for a, _, b, _ in self.links).values())
 
 
 # --- wires -----------------------------------------------------------------------------------------------------------
