@@ -25,17 +25,16 @@ def hold_arguments(program: Program, numbers: Collection[int]) -> Program:
     sizes, returned = tuple(program.mesh.values()), {port.value for port in program.results}
     arguments, types, made = list(program.arguments), list(program.types), dict[Value, Value]()
     for value, i in given.items():
-        op, *others = readers.get(value, [None])
-        if op is None or op.name != "ttnn.distribute_tensor" or value in returned:
+        reading = readers.get(value, [])
+        configs = [op.attributes["mapper_config"] for op in reading if op.name == "ttnn.distribute_tensor"]
+        if value in returned or len(configs) < len(reading) or len(set(configs)) != 1:
             continue
-        if any(x.name != op.name or x.attributes["mapper_config"] != op.attributes["mapper_config"] for x in others):
-            continue
-        resolved = resolve_mapper(op.attributes["mapper_config"], sizes, types[value].shape)
+        resolved = resolve_mapper(configs[0], sizes, types[value].shape)
         cut = cut_axes(resolved, program.mesh)
         varying = tuple(i for i, a in enumerate(program.mesh) if a in cut)
         arguments[i] = replace(arguments[i], presharded=True, varying=varying)
-        types[value] = types[op.results[0]]
-        made.update((x.results[0], value) for x in (op, *others))
+        types[value] = types[reading[0].results[0]]
+        made.update((op.results[0], value) for op in reading)
     ops = [_reading(op, made) for op in program.ops if made.keys().isdisjoint(op.results)]
     results = [replace(port, value=made.get(port.value, port.value)) for port in program.results]
     return replace(program, types=types, arguments=arguments, ops=ops, results=results)
