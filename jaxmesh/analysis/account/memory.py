@@ -229,7 +229,7 @@ def _best_order(kind: Type) -> tuple[int, str]:
 
 
 def _best_split(kind: Type, whole: Shape) -> tuple[int, str]:
-    """Returns the fewest bytes with another dim split, and which dim that is, as text; 0 if there is none."""
+    """Returns the fewest bytes with another dim split, and that dim as text; 0 if all others are uneven."""
     shape, found = kind.shape, list[tuple[int, str]]()
     for dim, other in itertools.permutations(range(len(shape)), 2):
         parts, rest = divmod(whole[dim], max(shape[dim], 1))
