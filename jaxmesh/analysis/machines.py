@@ -8,6 +8,7 @@ tt-metal's mesh descriptors expect. Memories: tt-mlir's system descriptors.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -310,27 +311,46 @@ MACHINES: Mapping[str, Machine] = {
 
 
 SOLD_AS = {
-    "blackhole quietbox": "p150x4", "quietbox 2": "p300x2", "blackhole loudbox": "p150x8",
-    "blackhole galaxy": "blackhole-galaxy",
+    "t3k": "t3000", "loudbox": "t3000", "quietbox": "t3000", "wormhole loudbox": "t3000", "wormhole quietbox": "t3000",
+    "wormhole galaxy": "galaxy", "blackhole quietbox": "p150x4", "quietbox 2": "p300x2",
+    "blackhole quietbox 2": "p300x2", "blackhole loudbox": "p150x8",
 }  # fmt: skip
-"""Further names of machines, as their maker sells them."""
+"""Further names of machines, as their maker sells them, and its documents call them."""
 DEFAULT = "t3000"
 """The machine that programs are compiled for if none is named."""
 
 
 def machine_named(name: object) -> Machine:
-    """Returns the machine of a name, in any case, also of one in `SOLD_AS`.
+    """Returns the machine of a name, also of one in `SOLD_AS`, in any case, with spaces and hyphens or without.
+
+    Boards may be counted first, and `TT` may precede the name.
 
     Raises:
       ArgumentValueError: no machine has this name.
 
-    >>> machine_named("T3000").shape, machine_named("QuietBox 2").name
-    ((2, 4), 'p300x2')
+    >>> [machine_named(name).name for name in ("T3000", "QuietBox 2", "TT-LoudBox", "2 x P150")]
+    ['t3000', 'p300x2', 't3000', 'p150x2']
     """
-    known = SOLD_AS.get(name.lower(), name.lower()) if isinstance(name, str) else ""
-    if known not in MACHINES:
+    machine = _BY_SPELLING.get(_spelled(name)) if isinstance(name, str) else None
+    if machine is None:
         raise ArgumentValueError(f"the machines are {one_of(MACHINES)}, got {quote(name)}; give the name of a machine.")
-    return MACHINES[known]
+    return machine
+
+
+def _spelled(name: str) -> str:
+    """Returns a name in one spelling.
+
+    >>> _spelled("TT-QuietBox (Blackhole)"), _spelled("4xP150")
+    ('blackholequietbox', 'p150x4')
+    """
+    plain = re.sub(r"[\s_()-]", "", name.lower()).removeprefix("tt")
+    plain = re.sub(r"(.+)(blackhole|wormhole)$", r"\2\1", plain)
+    return re.sub(r"(\d+)x([a-z]\w*)$", r"\2x\1", plain)
+
+
+_BY_SPELLING: Mapping[str, Machine] = {
+    _spelled(name): MACHINES[machine] for name, machine in ({name: name for name in MACHINES} | SOLD_AS).items()
+}
 
 
 def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:
