@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -89,7 +89,7 @@ class Machine:
       clock: in cycles per second.
       dram: the bytes per second of one device's DRAM.
       harvest_mask: the rows of cores that are switched off, one bit each.
-      ethernet_mask: the Ethernet cores that are, and `pcie_mask` the PCIe cores.
+      ethernet_mask: the Ethernet cores that are, `pcie_mask` the PCIe cores, and `dram_mask` the DRAM channels.
       shape: the mesh of the devices.
       wire: the bytes per second of one Ethernet wire in one direction; None for a single device.
       links: its wires.
@@ -115,6 +115,7 @@ class Machine:
     is_torus: bool = False
     ethernet_mask: int = 0
     pcie_mask: int = 0
+    dram_mask: int = 0
 
     @property
     def devices(self) -> int:
@@ -258,12 +259,10 @@ def _blackhole(name: str, shape: tuple[int, int], **facts: Any) -> Machine:
     known: dict[str, Any] = {
         "board": "p150", "cores": Rate(140, "cores", _BLACKHOLE), "boards": tuple((c,) for c in chips),
         "positions": () if len(chips) > 1 else ((0, 0),), "wire": _QSFP if len(chips) > 1 else None, "pcie_mask": 0b10,
+        "architecture": BLACKHOLE, "dram": Rate(512e9, "bytes per second", _BLACKHOLE), "ethernet_mask": 0b100100000,
     }  # fmt: skip
-    return Machine(
-        name, BLACKHOLE, clock=Rate(1.35e9, "cycles per second", _BLACKHOLE),
-        dram=Rate(512e9, "bytes per second", _BLACKHOLE), shape=shape, hosts=chips, ethernet_mask=0b100100000,
-        **known | facts,
-    )  # fmt: skip
+    clock = Rate(1.35e9, "cycles per second", _BLACKHOLE)
+    return Machine(name, clock=clock, shape=shape, hosts=chips, **known | facts)
 
 
 BLACKHOLE_TRAY = "ubb_blackhole"
@@ -288,6 +287,11 @@ MACHINES: Mapping[str, Machine] = {
             "galaxy", WORMHOLE, "ubb", Rate(80, "cores", _WORMHOLE), _GHZ, Rate(336e9, "bytes per second", _BANKS),
             0, (8, 4), _LINE, links=tuple(_galaxy_links()), boards=(tuple(range(32)),), hosts=tuple(range(32)),
             positions=(), is_torus=True,
+        ),
+        _blackhole(
+            "p100", (1, 1), architecture=replace(BLACKHOLE, dram_channels=7), board="p100", dram_mask=0b1000,
+            cores=Rate(120, "cores", _BLACKHOLE), dram=Rate(448e9, "bytes per second", _BLACKHOLE),
+            harvest_mask=0b11000000, ethernet_mask=0b11111111111111,
         ),
         _blackhole("p150", (1, 1)),
         _blackhole("p150x2", (1, 2), links=tuple(_wires(0, 4, 1, 4, 4))),

@@ -46,7 +46,7 @@ SPELLINGS = {
     "p150x2": ("2 x P150", "2xP150", "P150 x 2", "p150-x2"), "p150x4": ("4 x p150", "Blackhole QuietBox"),
     "p150x8": ("8xp150", "TT-LoudBox (Blackhole)", "Blackhole LoudBox"),
     "p300x2": ("2x p300", "quietbox2", "TT-QuietBox 2 (Blackhole)"),
-    "p150": ("P 150",), "n300": ("N-300", " n300 "),
+    "p150": ("P 150",), "p100": ("P-100",), "n300": ("N-300", " n300 "),
 }  # fmt: skip
 
 
