@@ -60,7 +60,7 @@ def _locations(machine: Machine) -> list[str]:
 def _harvesting(machine: Machine, chip: int) -> str:
     # The second chip of a board of two has its PCIe core on the other side.
     pcie = machine.pcie_mask >> (chip % 2 if machine.board == TWINS else 0)
-    masks = {"dram": 0, "eth": machine.ethernet_mask, "pcie": pcie}
+    masks = {"dram": machine.dram_mask, "eth": machine.ethernet_mask, "pcie": pcie}
     off = ", ".join(f"{part}_harvesting_mask: {mask}" for part, mask in masks.items())
     return f"{{noc_translation: true, harvest_mask: {machine.harvest_mask}, {off}}}"
 

@@ -8,9 +8,10 @@ tt-metal's mesh descriptors expect. Memories: tt-mlir's system descriptors.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -88,7 +89,7 @@ class Machine:
       clock: in cycles per second.
       dram: the bytes per second of one device's DRAM.
       harvest_mask: the rows of cores that are switched off, one bit each.
-      ethernet_mask: the Ethernet cores that are, and `pcie_mask` the PCIe cores.
+      ethernet_mask: the Ethernet cores that are, `pcie_mask` the PCIe cores, and `dram_mask` the DRAM channels.
       shape: the mesh of the devices.
       wire: the bytes per second of one Ethernet wire in one direction; None for a single device.
       links: its wires.
@@ -114,6 +115,7 @@ class Machine:
     is_torus: bool = False
     ethernet_mask: int = 0
     pcie_mask: int = 0
+    dram_mask: int = 0
 
     @property
     def devices(self) -> int:
@@ -161,16 +163,14 @@ class Machine:
         """The bytes of one device's DRAM."""
         return self.architecture.dram_channels * self.architecture.bases[3]
 
-    def wires(self, size: int) -> int:
-        """Returns how many wires bring data to a device along a mesh axis of `size` devices.
+    @property
+    def wires(self) -> int:
+        """The number of wires between neighbours, each of which carries `wire` in both directions at once.
 
-        On a ring, they are those of two neighbours; on a line, the device at its end has one, and all others wait.
-
-        >>> MACHINES["t3000"].wires(4), MACHINES["t3000"].wires(8), MACHINES["galaxy"].wires(4)
-        (2, 4, 8)
+        >>> MACHINES["t3000"].wires, MACHINES["galaxy"].wires
+        (2, 4)
         """
-        between = max(Counter((a, b) for a, _, b, _ in self.links).values())
-        return between * (2 if self.is_ring(size) else 1)
+        return max(Counter((a, b) for a, _, b, _ in self.links).values())
 
 
 # --- wires -----------------------------------------------------------------------------------------------------------
@@ -259,12 +259,10 @@ def _blackhole(name: str, shape: tuple[int, int], **facts: Any) -> Machine:
     known: dict[str, Any] = {
         "board": "p150", "cores": Rate(140, "cores", _BLACKHOLE), "boards": tuple((c,) for c in chips),
         "positions": () if len(chips) > 1 else ((0, 0),), "wire": _QSFP if len(chips) > 1 else None, "pcie_mask": 0b10,
+        "architecture": BLACKHOLE, "dram": Rate(512e9, "bytes per second", _BLACKHOLE), "ethernet_mask": 0b100100000,
     }  # fmt: skip
-    return Machine(
-        name, BLACKHOLE, clock=Rate(1.35e9, "cycles per second", _BLACKHOLE),
-        dram=Rate(512e9, "bytes per second", _BLACKHOLE), shape=shape, hosts=chips, ethernet_mask=0b100100000,
-        **known | facts,
-    )  # fmt: skip
+    clock = Rate(1.35e9, "cycles per second", _BLACKHOLE)
+    return Machine(name, clock=clock, shape=shape, hosts=chips, **known | facts)
 
 
 BLACKHOLE_TRAY = "ubb_blackhole"
@@ -290,6 +288,11 @@ MACHINES: Mapping[str, Machine] = {
             0, (8, 4), _LINE, links=tuple(_galaxy_links()), boards=(tuple(range(32)),), hosts=tuple(range(32)),
             positions=(), is_torus=True,
         ),
+        _blackhole(
+            "p100", (1, 1), architecture=replace(BLACKHOLE, dram_channels=7), board="p100", dram_mask=0b1000,
+            cores=Rate(120, "cores", _BLACKHOLE), dram=Rate(448e9, "bytes per second", _BLACKHOLE),
+            harvest_mask=0b11000000, ethernet_mask=0b11111111111111,
+        ),
         _blackhole("p150", (1, 1)),
         _blackhole("p150x2", (1, 2), links=tuple(_wires(0, 4, 1, 4, 4))),
         _blackhole("p150x4", (2, 2), links=tuple(_p150x4_links())),
@@ -312,27 +315,46 @@ MACHINES: Mapping[str, Machine] = {
 
 
 SOLD_AS = {
-    "blackhole quietbox": "p150x4", "quietbox 2": "p300x2", "blackhole loudbox": "p150x8",
-    "blackhole galaxy": "blackhole-galaxy",
+    "t3k": "t3000", "loudbox": "t3000", "quietbox": "t3000", "wormhole loudbox": "t3000", "wormhole quietbox": "t3000",
+    "wormhole galaxy": "galaxy", "blackhole quietbox": "p150x4", "quietbox 2": "p300x2",
+    "blackhole quietbox 2": "p300x2", "blackhole loudbox": "p150x8",
 }  # fmt: skip
-"""Further names of machines, as their maker sells them."""
+"""Further names of machines, as their maker sells them, and its documents call them."""
 DEFAULT = "t3000"
 """The machine that programs are compiled for if none is named."""
 
 
 def machine_named(name: object) -> Machine:
-    """Returns the machine of a name, in any case, also of one in `SOLD_AS`.
+    """Returns the machine of a name, also of one in `SOLD_AS`, in any case, with spaces and hyphens or without.
+
+    Boards may be counted first, and `TT` may precede the name.
 
     Raises:
       ArgumentValueError: no machine has this name.
 
-    >>> machine_named("T3000").shape, machine_named("QuietBox 2").name
-    ((2, 4), 'p300x2')
+    >>> [machine_named(name).name for name in ("T3000", "QuietBox 2", "TT-LoudBox", "2 x P150")]
+    ['t3000', 'p300x2', 't3000', 'p150x2']
     """
-    known = SOLD_AS.get(name.lower(), name.lower()) if isinstance(name, str) else ""
-    if known not in MACHINES:
+    machine = _BY_SPELLING.get(_spelled(name)) if isinstance(name, str) else None
+    if machine is None:
         raise ArgumentValueError(f"the machines are {one_of(MACHINES)}, got {quote(name)}; give the name of a machine.")
-    return MACHINES[known]
+    return machine
+
+
+def _spelled(name: str) -> str:
+    """Returns a name in one spelling.
+
+    >>> _spelled("TT-QuietBox (Blackhole)"), _spelled("4xP150")
+    ('blackholequietbox', 'p150x4')
+    """
+    plain = re.sub(r"[\s_()-]", "", name.lower()).removeprefix("tt")
+    plain = re.sub(r"(.+)(blackhole|wormhole)$", r"\2\1", plain)
+    return re.sub(r"(\d+)x([a-z]\w*)$", r"\2x\1", plain)
+
+
+_BY_SPELLING: Mapping[str, Machine] = {
+    _spelled(name): MACHINES[machine] for name, machine in ({name: name for name in MACHINES} | SOLD_AS).items()
+}
 
 
 def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:

@@ -54,6 +54,7 @@ class Boundary:
       public: whether the text that it was imported from says that it is public.
       placed: the numbers of the arguments that were given with a sharding, which stay on the devices between calls.
       parameters: the names of the positional arguments; empty if they are unknown.
+      names: of a file, the names of its arguments.
     """
 
     name: str
@@ -67,11 +68,12 @@ class Boundary:
     public: bool = False
     parameters: tuple[str, ...] = ()
     placed: frozenset[int] = frozenset()
+    names: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:
-        """The path of each argument, such as `params['layer']['kernel']`."""
-        return show_paths(self.in_tree, self.parameters)
+        """The path of each argument, such as `params['layer']['kernel']`; of a file its name there."""
+        return [*self.names] or show_paths(self.in_tree, self.parameters)
 
     @property
     def residencies(self) -> tuple[Residency, ...]:

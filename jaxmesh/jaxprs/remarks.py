@@ -25,11 +25,13 @@ class Remark:
         `padded`, `partitioned`.
       text: what happened.
       rule: the rule that was applied.
+      bytes: of a padded tensor those of its tiles; else 0.
     """
 
     kind: str
     text: str
     rule: str
+    bytes: int = 0
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text} ({self.rule})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -15,24 +14,57 @@ from jaxmesh.sharding.distribution import resolve_mapper
 def hold_arguments(program: Program, numbers: Collection[int]) -> Program:
     """Returns a flat program of a lowered jaxpr with the shards of some arguments in place of these arguments.
 
-    An argument that is read in another way than by one distribute stays as it is.
+    An argument that is read in another way than by equal distributes stays as it is. One that the host reshapes before
+    its copies are distributed is reshaped by the devices.
     """
-    reads, sizes = Counter(v for op in program.ops for v in op.used), tuple(program.mesh.values())
     given = {program.arguments[i].value: i for i in numbers if not program.arguments[i].presharded}
-    returned = {port.value for port in program.results}
-    arguments, types, made = list(program.arguments), list(program.types), dict[Value, Value]()
+    program, readers = _distribute_first(program, given), dict[Value, list[Op]]()
     for op in program.ops:
-        value = op.used[0] if op.name == "ttnn.distribute_tensor" else None
-        if value not in given or reads[value] != 1 or value in returned:
+        for value in op.used:
+            readers.setdefault(value, []).append(op)
+    sizes, returned = tuple(program.mesh.values()), {port.value for port in program.results}
+    arguments, types, made = list(program.arguments), list(program.types), dict[Value, Value]()
+    for value, i in given.items():
+        reading = readers.get(value, [])
+        configs = [op.attributes["mapper_config"] for op in reading if op.name == "ttnn.distribute_tensor"]
+        if value in returned or len(configs) < len(reading) or len(set(configs)) != 1:
             continue
-        resolved = resolve_mapper(op.attributes["mapper_config"], sizes, types[value].shape)
+        resolved = resolve_mapper(configs[0], sizes, types[value].shape)
         cut = cut_axes(resolved, program.mesh)
         varying = tuple(i for i, a in enumerate(program.mesh) if a in cut)
-        arguments[given[value]] = replace(arguments[given[value]], presharded=True, varying=varying)
-        types[value], made[op.results[0]] = types[op.results[0]], value
+        arguments[i] = replace(arguments[i], presharded=True, varying=varying)
+        types[value] = types[reading[0].results[0]]
+        made.update((op.results[0], value) for op in reading)
     ops = [_reading(op, made) for op in program.ops if made.keys().isdisjoint(op.results)]
     results = [replace(port, value=made.get(port.value, port.value)) for port in program.results]
     return replace(program, types=types, arguments=arguments, ops=ops, results=results)
+
+
+def _distribute_first(program: Program, given: Collection[Value]) -> Program:
+    """Returns a program with the reshapes of some arguments after the distributes of their copies."""
+    kept = {v for op in program.ops if not _copies(op, program) for v in op.used}
+    kept |= {port.value for port in program.results}
+    shapes = {op.results[0]: op for op in program.ops if op.name == "ttir.reshape" and op.used[0] in given}
+    shapes = {value: op for value, op in shapes.items() if value not in kept}
+    types, ops = list(program.types), list[Op]()
+    for op in program.ops:
+        reshape = shapes.get(op.used[0]) if op.used else None
+        if reshape is None:
+            ops.append(op)
+            continue
+        source, copy = reshape.used[0], len(types)
+        types.append(replace(types[op.results[0]], shape=types[source].shape))
+        ops.append(replace(op, operands=(source, *op.operands[1:]), results=(copy,)))
+        ops.append(replace(reshape, operands=(copy, *reshape.operands[1:]), results=op.results))
+    return replace(program, types=types, ops=[op for op in ops if shapes.keys().isdisjoint(op.results)])
+
+
+def _copies(op: Op, program: Program) -> bool:
+    """Returns True if an op distributes a full tensor to each device."""
+    if op.name != "ttnn.distribute_tensor":
+        return False
+    sizes, shape = tuple(program.mesh.values()), program.types[op.used[0]].shape
+    return not cut_axes(resolve_mapper(op.attributes["mapper_config"], sizes, shape), program.mesh)
 
 
 def _reading(op: Op, made: dict[Value, Value]) -> Op:

@@ -24,6 +24,7 @@ from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import jnp
 from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.runtime.progress import note_step
+from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate
 from jaxmesh.sharding.distribution import resolve_mapper
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.mesh_tensor import MeshTensor
@@ -104,7 +105,9 @@ def stored_inputs(plain: Program, program: Program, leaves: Sequence[Array | jax
     placed = {op.used[0]: op.attributes["mapper_config"] for op in plain.ops if op.name == "ttnn.distribute_tensor"}
     for i, (before, after) in enumerate(zip(plain.arguments, program.arguments, strict=True)):
         if after.presharded and not before.presharded:
-            found = resolve_mapper(placed[before.value], sizes, stored[i].shape)
+            # An argument without a distribute is reshaped by the host first in `plain`, and the devices have copies.
+            config = placed.get(before.value, MeshMapperConfig([PlacementReplicate()] * len(sizes)))
+            found = resolve_mapper(config, sizes, stored[i].shape)
             blocks = {c: stored[i][found.index(at)] for c, at in found.shard_coordinates()}
             stored[i] = np.stack([blocks[c] for c in itertools.product(*map(range, sizes))])
     return stored

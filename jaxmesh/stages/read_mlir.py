@@ -231,7 +231,8 @@ def _boundary(text: Text, mesh: AnyMesh) -> Boundary:
 def _positional(function: Function, mesh: AnyMesh, arguments: tuple[Argument, ...]) -> Boundary:
     """Returns the signature of a function whose arguments are all given by position."""
     in_tree = jax.tree.structure((tuple(range(len(arguments))), {}))
-    return Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
+    names = tuple(function.argument_names())
+    return Boundary(function.name, mesh, in_tree, arguments, public=function.says_public, names=names)
 
 
 def _check_results(text: Text, boundary: Boundary, on_devices: Sequence[bool]) -> None:

@@ -307,9 +307,9 @@ class Lowered(JaxLowered):
         """
         from jaxmesh.analysis.explain import explain
 
-        traced = self._traced
+        traced, programs = self._traced, (self.marked_program, functools.partial(self._deployed, True, None, None))
         known = (None, (), ()) if traced is None else (traced._jaxpr, traced.assumptions, traced.decisions)
-        found = explain(self._boundary, self.residency, self._out_tree, self.marked_program, *known)
+        found = explain(self._boundary, self.residency, self._out_tree, *programs, *known)
         found.estimate = functools.partial(self.estimate, cluster)
         if cluster is None:
             return found

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.explain import Explanation, Move, Row, explain
@@ -55,7 +55,15 @@ def as_it_runs(lowered: Any) -> Explanation:
         raise InexpressibleError("none is asked for")
 
     traced = lowered._traced
-    return explain(lowered._boundary, lowered.residency, lowered.out_tree, refuse, traced._jaxpr, traced.assumptions)
+    return explain(
+        lowered._boundary,
+        lowered.residency,
+        lowered.out_tree,
+        refuse,
+        lowered.default_program,
+        traced._jaxpr,
+        traced.assumptions,
+    )
 
 
 def rows_of(e: Explanation, op: str) -> list[Row]:
@@ -875,7 +883,7 @@ def test_command(capsys: Any) -> None:
     out = capsys.readouterr().out
     assert "all_reduce over x: 384 B in 2 groups of 4" in out
     assert "line 9: ttir.mesh_shard" in out
-    assert " = [0][0]: " in out
+    assert "  a = x: float32[16,8], full on the host" in out
     assert main.main(["explain", MATMUL, "--moving"]) == 0
     assert "argument" not in capsys.readouterr().out
 
@@ -911,3 +919,46 @@ def test_a_value_that_padding_makes_large_is_named() -> None:
     ).explain()  # fmt: skip
     texts = {note.text for row in e for note in row.notes if note.kind == "padded"}
     assert texts == {"float32[512, 512, 1] takes 32.0 MiB in tiles, its numbers 1.0 MiB"}
+
+
+def cache(shape: tuple[int, ...], spec: P) -> Any:
+    """The lowered sum of a cache on 2x4 devices, beside one that tiles do not make larger."""
+    mesh = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+    kinds = [(shape, spec), ((8, 8, 4096, 128), P(None, "x")), ((4, 1), P())]
+    types = [jax.ShapeDtypeStruct(s, jnp.bfloat16, sharding=NamedSharding(mesh, p)) for s, p in kinds]
+    return jm.jit(lambda state: [x * 2 for x in state["kv"]], mesh=mesh).lower({"kv": types})
+
+
+def test_an_argument_that_padding_makes_large_is_named_with_what_helps() -> None:
+    heads = (8, 4096, 8, 128), P(None, None, "x")
+    found = {row.operands[0]: row.notes for row in cache(*heads).explain() if row.op == "argument" and row.notes}
+    text = "bfloat16[8, 4096, 2, 128] takes 256.0 MiB in tiles, its numbers 16.0 MiB"
+    helps = "16.0 MiB as [8, 2, 4096, 128] or 64.0 MiB if dim 0 is split instead of dim 2"
+    assert {path: [note.text for note in notes] for path, notes in found.items()} == {
+        "state['kv'][0]": [f"{text}; {helps}"]
+    }
+    printed = str(cache(*heads).explain())
+    assert re.search(rf"state\['kv'\]\[0\] +{re.escape(text)}\n +{re.escape(helps)}\n", printed)
+
+    def held(*argument: Any) -> int:
+        tensors = cache(*argument).estimate("t3000").memory.tensors
+        return next(t.bytes for t in tensors if t.name == "state['kv'][0]")
+
+    # What is said to help does.
+    assert held(*heads) == 256 * 2**20
+    assert held((8, 8, 4096, 128), P(None, "x")) == 16 * 2**20
+    assert held((8, 4096, 8, 128), P("x")) == 64 * 2**20
+    assert all(not row.notes for row in cache((8, 4096, 8, 128), P("x")).explain() if row.op == "result")
+
+
+def test_of_many_padded_tensors_the_largest_are_printed() -> None:
+    sizes = [512 * (n + 1) for n in range(7)]
+    types = [jax.ShapeDtypeStruct((n, 512, 1), jnp.float32) for n in sizes]
+    explanation = jm.jit(lambda xs: [x + 1 for x in xs], mesh=AbstractMesh((1, 1), ("y", "x"))).lower(types).explain()
+    notes = [note for row in explanation if row.op == "argument" for note in row.notes]
+    assert [note.bytes for note in notes] == [n * 512 * 32 * 4 for n in sizes]
+    lines = str(explanation).splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("padded in tiles"))
+    # Each argument and its sum.
+    assert [line.split(" ")[0] for line in lines[first + 1 : first + 4]] == ["add", "xs[6]", ""]
+    assert "and 10 more: padded" in lines

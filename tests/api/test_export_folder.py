@@ -512,6 +512,16 @@ def test_a_product_over_the_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert outcome(tmp_path / "a", capsys, "--check")[:2] == (0, ["result 0: float32[8, 8]: ok, equal"])
 
 
+def test_an_argument_on_the_devices_that_is_reshaped_first_is_loaded_from_its_shards(tmp_path: Path) -> None:
+    mesh, draws = jm.make_mesh((1, 1)), np.random.default_rng(3)
+    place = jax.sharding.NamedSharding(mesh, P())
+    shapes = (4, 8), (8, 2, 3), (6,)
+    x, w, b = (jax.device_put(draws.standard_normal(s).astype(np.float32), place) for s in shapes)
+    jm.jit(lambda x, w, b: jax.nn.relu(x @ w.reshape(8, 6) + b) * b, mesh=mesh).lower(x, w, b).export(tmp_path, x, w, b)
+    assert "distribute_tensor" not in (tmp_path / "main.py").read_text()
+    assert run_folder(tmp_path) == 0
+
+
 def test_a_fresh_process_emulates_the_devices(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case(), exact=True)
     code = "import sys; from jaxmesh.cli.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
 
 import jaxmesh as jm
 from tests.generators import llama
-from tests.models import diffusion
+from tests.models.diffusion import SD15
 from tests.models.layers import (
     Weights,
     block,
@@ -213,7 +213,7 @@ def resnet_152() -> Published:
 
 def stable_diffusion() -> Published:
     inputs = of(BATCH, 64, 64, 4), of(BATCH, dtype=np.int32), of(BATCH, 77, 768)
-    return model("Stable Diffusion 1.5's U-Net", 859_520_964, diffusion.unet, diffusion.weights(), inputs)
+    return model("Stable Diffusion 1.5's U-Net", 859_520_964, SD15.unet, SD15.weights(), inputs)
 
 
 PUBLISHED: dict[str, Callable[[], Published]] = {

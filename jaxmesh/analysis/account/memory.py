@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jaxmesh.analysis.account.inside import bytes_inside
 from jaxmesh.analysis.account.sends import is_endless
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Type, Value, bodies
+from jaxmesh.dialects.program import NO_ATTRIBUTES, Op, Program, Shape, Type, Value, bodies
 from jaxmesh.dialects.ttnn.layouts import is_view, padded_shape, stored_type
 from jaxmesh.drawing.text_layout import binary_bytes
 from jaxmesh.passes.memory import RESHAPE, aliases
@@ -187,15 +188,56 @@ def bytes_on_device(tensor_type: Type) -> int:
     return math.prod(padded_shape(tensor_type.shape, tensor_type.tile)) * stored_type(tensor_type.dtype).itemsize
 
 
-def padded_values(program: Program) -> Iterator[tuple[Op, str]]:
-    """Yields the ops whose result is much larger in tiles than its numbers are, each with the sizes as text."""
-    for types, op in ((p.types, op) for p in program.programs() for op in p.ops):
-        for tensor_type in (types[v] for v in op.results):
-            size = bytes_on_device(tensor_type) if tensor_type.tile and not tensor_type.host else 0
-            own = math.prod(tensor_type.shape) * stored_type(tensor_type.dtype).itemsize if size >= LARGE else size
-            if own and size > MUCH * own:
-                shown = f"{tensor_type.dtype}{list(tensor_type.shape)}"
-                yield op, f"{shown} takes {binary_bytes(size)} in tiles, its numbers {binary_bytes(own)}"
+def padded_values(program: Program) -> Iterator[tuple[Op, int, str]]:
+    """Yields the ops whose result is much larger in tiles than its numbers are, each with its bytes and a text."""
+    made = ((op, _padding(p.types[v])) for p in program.programs() for op in p.ops for v in op.results)
+    yield from ((op, *found) for op, found in made if found[0])
+
+
+def padded_arguments(program: Program, shapes: Sequence[Shape]) -> Iterator[tuple[int, int, str]]:
+    """Yields the positions of arguments on the devices that tiles make much larger, each with its bytes and a text.
+
+    The text has what makes it less than half as large: other dims last, or a split of another dim. `shapes` are the
+    global ones.
+    """
+    for number, (port, whole) in enumerate(zip(program.arguments, shapes, strict=True)):
+        kind = program.types[port.value]
+        size, text = _padding(kind) if port.presharded else (0, "")
+        if size:
+            better = [w for w in (_best_order(kind), _best_split(kind, whole)) if w[0] and 2 * w[0] < size]
+            helps = " or ".join(f"{binary_bytes(n)} {way}" for n, way in better) or "no other order of its dims helps"
+            yield number, size, f"{text}; {helps}"
+
+
+def _padding(kind: Type) -> tuple[int, str]:
+    """Returns the bytes of a tensor that tiles make much larger, and a text; else 0 and nothing."""
+    size = bytes_on_device(kind) if kind.tile and not kind.host else 0
+    own = math.prod(kind.shape) * stored_type(kind.dtype).itemsize if size >= LARGE else size
+    if not own or size <= MUCH * own:
+        return 0, ""
+    return size, f"{kind.dtype}{list(kind.shape)} takes {binary_bytes(size)} in tiles, its numbers {binary_bytes(own)}"
+
+
+def _best_order(kind: Type) -> tuple[int, str]:
+    """Returns the fewest bytes of a tensor with two other dims last, and its shape then as text."""
+    dims, found = range(len(kind.shape)), list[tuple[int, tuple[int, ...]]]()
+    for last in itertools.permutations(dims, min(2, len(dims))):
+        order = (*(d for d in dims if d not in last), *last)
+        found.append((bytes_on_device(replace(kind, shape=tuple(kind.shape[d] for d in order))), order))
+    size, order = min(found, default=(0, ()))
+    return size, f"as {[kind.shape[d] for d in order]}"
+
+
+def _best_split(kind: Type, whole: Shape) -> tuple[int, str]:
+    """Returns the fewest bytes with another dim split, and that dim as text; 0 if all others are uneven."""
+    shape, found = kind.shape, list[tuple[int, str]]()
+    for dim, other in itertools.permutations(range(len(shape)), 2):
+        parts, rest = divmod(whole[dim], max(shape[dim], 1))
+        if parts > 1 and not rest and shape[other] % parts == 0:
+            moved = {dim: whole[dim], other: shape[other] // parts}
+            split = replace(kind, shape=tuple(moved.get(d, n) for d, n in enumerate(shape)))
+            found.append((bytes_on_device(split), f"if dim {other} is split instead of dim {dim}"))
+    return min(found, default=(0, ""))
 
 
 def _argument_bytes(tensor_type: Type, path: str, stored: Mapping[str, str]) -> int:

@@ -146,9 +146,9 @@ def _cost(entry: OpMoves, arithmetic: Work, moved: Bytes, fidelity: str, machine
         arithmetic.elementwise / machine.per_second(ELEMENTWISE),
     )
     links = 0.0
-    for axis, count in moved.busiest.items():
+    for count in moved.busiest.values():
         assert machine.wire
-        links += count / (machine.wires(entry.program.mesh[axis]) * machine.wire.value)
+        links += count / (machine.wires * machine.wire.value)
     n, times = entry.times, {COMPUTE: compute, DRAM: moved.dram / machine.dram.value, LINKS: links}
     sent, busiest = ({axis: n * size for axis, size in x.items()} for x in (moved.links, moved.busiest))
     bound = n * arithmetic.flops, n * moved.dram, sent, busiest, entry.moves, n * moved.host, fidelity

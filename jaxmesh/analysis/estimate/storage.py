@@ -206,8 +206,10 @@ class Traffic:
             if move.kind == SEND:
                 sent, least = move.bytes, entry.carried[ring]
             else:
-                sent = least = move.sent / (move.groups * move.group_size)
-                # On a line, partial sums run one way while finished ones run the other.
+                sent = move.sent / (move.groups * move.group_size)
+                # On a ring, half of it goes either way. On a line, partial sums run one way while finished ones run
+                # the other.
+                least = sent / 2 if ring else sent
                 sizes = {size(self.program, v) for v in (op.used[0], op.results[0])}
                 if has_trait(op.name, Trait.REDUCES) and len(sizes) == 1 and not ring:
                     least = move.bytes

@@ -12,7 +12,7 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 
 from jaxmesh.analysis.account import Move, OpMoves, entries, executed as movement
-from jaxmesh.analysis.account.memory import padded_values
+from jaxmesh.analysis.account.memory import padded_arguments, padded_values
 from jaxmesh.analysis.account.moves import distribute
 from jaxmesh.analysis.explain.attribute import Attribution
 from jaxmesh.analysis.explain.explanation import Explanation
@@ -43,6 +43,7 @@ def explain(
     lowered: ResidencyMap,
     out_tree: PyTreeDef,
     flat: Callable[[Callable[[Eqn], str]], Program],
+    deployed: Callable[[], Program],
     traced: Jaxpr | None,
     assumptions: Sequence[str] = (),
     decisions: Sequence[Decision] = (),
@@ -50,9 +51,10 @@ def explain(
     """Explains a lowered program; runs the pass again on `traced`, if given, to collect its remarks.
 
     `flat` returns the program that is printed, each op with the mark of its equation as its line. If it raises an error
-    of the package, moves are counted as the program runs.
+    of the package, moves are counted as the program runs. `deployed` returns the program with its arguments on the
+    devices.
     """
-    marks, printed, reason = dict[str, str](), list[OpMoves](), ""
+    marks, printed, reason, padded = dict[str, str](), list[OpMoves](), "", dict[int, Remark]()
 
     def mark(eqn: Eqn) -> str:
         key = origin(eqn)
@@ -67,12 +69,14 @@ def explain(
         try:
             program = flat(mark)
             printed = list(entries(program))
-            for op, text in padded_values(program):
-                remarks.remark(op.line, "padded", text, "a tile is 32x32: no dim of few elements among the last two")
+            for op, size, text in padded_values(program):
+                log.add_at(op.line, Remark("padded", text, _TILES, size))
+            whole = [argument.whole for argument in boundary.arguments]
+            padded = {i: Remark("padded", text, _TILES, size) for i, size, text in padded_arguments(deployed(), whole)}
         except JaxmeshError as error:
             reason = str(error)
     walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions, bool(reason))
-    walker.program(boundary, out_tree)
+    walker.program(boundary, out_tree, padded)
     if not reason:
         Attribution(walker.rows, walker.origins, walker.own, marks, log).add(printed)
     return Explanation(boundary.name, boundary.sizes, walker.rows, tuple(assumptions), tuple(decisions), reason)
@@ -123,12 +127,13 @@ class _Walker:
             self.removed.setdefault(gone.beside if isinstance(gone.beside, Var) else None, []).append(gone)
         self.shown: set[int] = set()
 
-    def program(self, boundary: Boundary, out_tree: object) -> None:
-        """Appends all rows of a program."""
+    def program(self, boundary: Boundary, out_tree: object, notes: Mapping[int, Remark]) -> None:
+        """Appends all rows of a program, with the remarks on arguments."""
         body, env = walk.open_jaxpr(self.residency.program), self.residency.values
         full = _full_shapes(body)
-        for var, path in zip(body.invars, boundary.paths, strict=True):
-            self.row(Row("argument", (), (path,), (self.value(var, env, full),)), [var])
+        for i, (var, path) in enumerate(zip(body.invars, boundary.paths, strict=True)):
+            noted = (notes[i],) if i in notes else ()
+            self.row(Row("argument", (), (path,), (self.value(var, env, full),), notes=noted), [var])
         place = _BodyContext(facts=_facts(self.residency))
         self.body(self.residency, place, list(body.outvars))
         for atom, path in zip(body.outvars, (f"result{p}" for p in show_paths(out_tree)), strict=True):
@@ -267,6 +272,7 @@ class _Walker:
 
 
 _PLACES = {FREE: "anywhere", DEVICE: "devices"}
+_TILES = "a tile is 32x32: no dim of few elements among the last two"
 _COORDINATE = (
     "the numbers from 0 on are distributed along the axis",
     "TTNN has no op for the coordinate of a device",

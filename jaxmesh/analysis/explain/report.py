@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 
 from jaxmesh.analysis.account.moves import totals
@@ -59,7 +59,7 @@ def as_report(heading: str, rows: Sequence[Row], decisions: Sequence[Decision], 
 
 def sections(rows: Sequence[Row], decisions: Sequence[Decision]) -> list[ReportSection]:
     """Returns the sections that are not empty, each with its first rows."""
-    found = _moves(rows), _lines(rows), _shardings(rows, decisions), _reasons(decisions)
+    found = _moves(rows), _lines(rows), _shardings(rows, decisions), _reasons(decisions), _padded(rows)
     return [section for section in found if section.rows]
 
 
@@ -149,5 +149,20 @@ def _reasons(decisions: Sequence[Decision]) -> ReportSection:
     return ReportSection("why the partitioner moves data", head, cut, _rest(found, MOST, "decisions"))
 
 
-def _rest(rows: Sequence[object], most: int, name: str) -> str:
+def _padded(rows: Sequence[Row]) -> ReportSection:
+    """Returns the arguments, and the results of operations, that tiles make much larger, the largest first."""
+    groups: dict[tuple[int, str], list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            if note.bytes:
+                where = row.operands[0] if row.op == "argument" else f"{row.op} at {short_location(row.line)}"
+                groups.setdefault((-note.bytes, note.text), []).append(where)
+    cut: list[tuple[str, ...]] = []
+    for (_, text), where in sorted(groups.items())[: MOST // 2]:
+        sizes, _, helps = text.partition("; ")
+        cut += [(patterns(where), sizes), *([("", helps)] if helps else [])]
+    return ReportSection("padded in tiles", ("padded in tiles", "bytes"), cut, _rest(groups, MOST // 2, "padded"))
+
+
+def _rest(rows: Sized, most: int, name: str) -> str:
     return f"and {len(rows) - most:,} more: {name}" if len(rows) > most else ""

@@ -100,7 +100,7 @@ def _chip(machine: Machine) -> _Table:
     # The workers next to the banks depend on the rows that are switched off; the compiler needs one for each.
     workers = _rows("2i", (divmod(bank, chip.grid[1]) for bank in range(chip.dram_channels)))
     return _Table((
-        _Packed("I", (int(chip == BLACKHOLE),)),
+        _Packed("I", (int(chip.name == BLACKHOLE.name),)),
         _Packed("2i", chip.grid),
         _Packed("2i", chip.translation),
         _Packed("Q", (chip.l1_for_programs,)),

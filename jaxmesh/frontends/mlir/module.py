@@ -20,12 +20,16 @@ _MESHES = ("ttcore.meshes", "tt.meshes")
 _MESH = re.compile(r'<\s*"?([^"<>=]*?)"?\s*=\s*([0-9]+(?:\s*x\s*[0-9]+)*)\s*[,>]')
 _LONGEST = 2000
 """Characters of an attribute that are looked at; none of those read here is longer."""
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[()]')
+_ARGUMENT = re.compile(r"(%[\w$.-]+)\s*:")
+_NAMED = re.compile(r'loc\((?:"(?P<name>[^"\\]+)"[()]|(?P<alias>#\w+)\))')
+_ALIAS = re.compile(r'^(?P<alias>#\w+) = loc\("(?P<name>[^"\\]+)"[()]', re.MULTILINE)
 _PREFERRED = ("main", "forward")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """One function of a file that has a body or is called; `home` is the operation around it."""
+    """One function of a file, whose text is `text`; it has a body or is called. `home` is the operation around it."""
 
     name: str
     line: int
@@ -33,6 +37,22 @@ class Function:
     piece: Piece
     public: bool
     home: ir.Operation
+    text: str
+
+    def argument_names(self) -> list[str]:
+        """Returns the names that the locations of the arguments give, as JAX writes them, else such as `%arg0`."""
+        count = len(self.operation.attributes["function_type"].value.inputs)
+        text = "".join(self.text.splitlines(True)[self.line - 1 :])
+        begin = re.search(rf'@"?{re.escape(self.name)}"?\(', text)
+        head = text[begin.end() : _closing(text, begin.end())] if begin else ""
+        parts = _ARGUMENT.split(head)[1:]
+        written, aliases = parts[::2], {m["alias"]: m["name"] for m in _ALIAS.finditer(self.text)}
+        located = [_NAMED.search(part) for part in parts[1::2]]
+        known = [m and (m["name"] or aliases.get(m["alias"])) for m in located]
+        for names in ([name or own for name, own in zip(known, written, strict=True)], written):
+            if len(names) == len({*names}) == count:
+                return names
+        return [f"%arg{i}" for i in range(count)]
 
     @property
     def says_public(self) -> bool:
@@ -73,7 +93,7 @@ class Source:
 def load_text(text: str) -> Source:
     """Parses text."""
     functions = tuple(
-        _function(op, piece)
+        _function(op, piece, text)
         for piece in parse(text)
         for op in outermost(piece.module.operation, lambda op: op.name == "func.func")
     )
@@ -119,12 +139,22 @@ def producer(value: ir.Value, *names: str) -> ir.Operation | None:
     return None if names and op.name not in names else op
 
 
-def _function(operation: ir.Operation, piece: Piece) -> Function:
+def _closing(text: str, start: int) -> int:
+    """Returns where the bracket closes that opens before `start`; brackets in strings do not count."""
+    depth = 1
+    for match in _BRACKETS.finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if not depth:
+            return match.start()
+    return len(text)
+
+
+def _function(operation: ir.Operation, piece: Piece, text: str) -> Function:
     attributes = operation.attributes
     visibility = attributes["sym_visibility"].value if "sym_visibility" in attributes else "public"
     name = attributes["sym_name"].value
     assert operation.parent is not None
-    return Function(name, line_of(operation, piece), operation, piece, visibility == "public", operation.parent)
+    return Function(name, line_of(operation, piece), operation, piece, visibility == "public", operation.parent, text)
 
 
 def line_of(operation: ir.Operation, piece: Piece) -> int:

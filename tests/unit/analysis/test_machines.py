@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import jaxmesh
 from jaxmesh.analysis.machines import MACHINES, Machine, machine_named, one_of
 from jaxmesh.cli.main import main
+from jaxmesh.errors import ArgumentValueError
 from tests.generators.machines import DOCUMENT, NAME, table
 from tests.generators.readme_tables import stored
 
@@ -35,6 +38,29 @@ def test_a_name_is_spelled_in_the_table_alone() -> None:
 def test_names_are_accepted_in_any_case(name: str) -> None:
     for spelling in (name, name.upper(), name.title()):
         assert machine_named(spelling) is MACHINES[name]
+
+
+SPELLINGS = {
+    "t3000": ("LoudBox", "quietbox", "TT-QuietBox", "tt loud box", "Wormhole QuietBox", "T3K", "t-3000"),
+    "galaxy": ("Wormhole Galaxy", "TT-Galaxy"), "blackhole-galaxy": ("Blackhole Galaxy", "blackhole_galaxy"),
+    "p150x2": ("2 x P150", "2xP150", "P150 x 2", "p150-x2"), "p150x4": ("4 x p150", "Blackhole QuietBox"),
+    "p150x8": ("8xp150", "TT-LoudBox (Blackhole)", "Blackhole LoudBox"),
+    "p300x2": ("2x p300", "quietbox2", "TT-QuietBox 2 (Blackhole)"),
+    "p150": ("P 150",), "p100": ("P-100",), "n300": ("N-300", " n300 "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_names_are_accepted_as_they_are_sold_and_spelled(name: str) -> None:
+    assert {spelling: machine_named(spelling).name for spelling in SPELLINGS[name]} == dict.fromkeys(
+        SPELLINGS[name], name
+    )
+
+
+@pytest.mark.parametrize("name", ["", " ", "tt", "2x", "x2", "2 x n600", "box", "p150x3", None, 3])
+def test_a_name_that_no_machine_has_is_refused_with_the_list(name: Any) -> None:
+    with pytest.raises(ArgumentValueError, match=re.escape(f"the machines are {one_of(MACHINES)}, got {name!r}")):
+        machine_named(name)
 
 
 @pytest.mark.parametrize("command", ["estimate", "explain", "run", "diagnose"])

@@ -145,6 +145,20 @@ def test_weights_are_held_however_they_come_to_the_devices(way: str) -> None:
     assert program.estimate("t3000", resident=False).memory.arguments == 0
 
 
+def test_an_argument_that_is_reshaped_first_is_held_in_its_own_shape() -> None:
+    def heads(x: Any, w: Any, scale: Any) -> Any:
+        return (x @ w.reshape(64, 256)) * scale * (x @ (w * 2).reshape(64, 256)) + scale.reshape(256, 1)[:64].T.sum()
+
+    types = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (64, 8, 32), (256,))]
+    for mesh in (MESH, AbstractMesh((1, 1), ("y", "x"))):
+        found = jm.jit(heads, mesh=mesh).lower(*types).estimate("t3000").memory.tensors
+        held = {t.name: (t.shape, t.bytes, t.axes) for t in found if t.role == "argument"}
+        assert held == {
+            "x": ((64, 64), 64 * 64 * 4, ()), "w": ((64, 8, 32), 64 * 32 * 32 * 4, ()),
+            "scale": ((256,), 32 * 256 * 4, ()),
+        }  # fmt: skip
+
+
 def test_a_donated_argument_is_freed() -> None:
     specs = {"in_shardings": P("y"), "out_shardings": P("y")}
     kept, donated = (

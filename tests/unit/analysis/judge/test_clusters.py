@@ -111,6 +111,15 @@ def test_blackholes_have_the_meshes_and_channels_of_the_makers_descriptors(
     assert machine.dram_bytes == pytest.approx(32 * 2**30, rel=0.01)
 
 
+def test_a_p100_is_described_as_in_the_example() -> None:
+    """`tests/cluster_descriptor_examples/blackhole_P100.yaml` of tt-umd."""
+    machine = MACHINES["p100"]
+    masks = "harvest_mask: 192, dram_harvesting_mask: 8, eth_harvesting_mask: 16383, pcie_harvesting_mask: 2"
+    assert f"0: {{noc_translation: true, {masks}}}" in describe_cluster(machine)
+    assert machine.dram_bytes == pytest.approx(28 * 2**30, rel=0.01)
+    assert machine.architecture.dram_channels + machine.dram_mask.bit_count() == 8
+
+
 def test_a_machine_has_the_name_under_which_it_is_sold() -> None:
     names = ("Blackhole QuietBox", "QuietBox 2", "Blackhole LoudBox", "blackhole galaxy")
     assert [machine_named(name).name for name in names] == ["p150x4", "p300x2", "p150x8", "blackhole-galaxy"]

@@ -724,3 +724,47 @@ def test_the_garbage_collector_is_left_as_it_was(enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
+
+
+NAMED = """
+#loc1 = loc("params['w']")
+module {
+  func.func public @"a b"(%x: tensor<8x4xf32> {ttcore.shard_status = #ttcore.shard_status<unsharded>, jax.note = ")"},
+      %1: tensor<4x8xf32> loc(#loc1), %bias: tensor<8xf32> loc("b"("f.py":3:4)), %last: tensor<8xf32> loc("f.py":3:4))
+      -> (tensor<8x8xf32> {jax.result_info = "result"}) {
+    %0 = stablehlo.dot_general %x, %1, contracting_dims = [1] x [0]
+      : (tensor<8x4xf32>, tensor<4x8xf32>) -> tensor<8x8xf32> loc("dot")
+    return %0 : tensor<8x8xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (NAMED, ["%x", "params['w']", "b", "%last"]),
+        # Names that two arguments share are none.
+        (NAMED.replace('"b"(', "\"params['w']\"("), ["%x", "%1", "%bias", "%last"]),
+        (NAMED.replace("%last:", "%last :"), ["%x", "params['w']", "b", "%last"]),
+        ("func.func @f(%arg0: tensor<2xf32>) -> tensor<2xf32> { return %arg0 : tensor<2xf32> }", ["%arg0"]),
+    ],
+)
+def test_arguments_have_the_names_of_the_file(text: str, names: list[str]) -> None:
+    lowered = jm.from_mlir(text, jm.make_mesh((1, 1))).lower()
+    assert [row.operands[0] for row in lowered.explain() if row.op == "argument"] == names
+    held = {t.name for t in lowered.estimate().memory.tensors if t.role == "argument"}
+    assert held <= {*names}
+    if names[1:2] == ["params['w']"]:
+        assert lowered.estimate(resident="params").memory.arguments == 32 * 32 * 4
+
+
+def test_names_of_jax_are_found_in_what_it_prints() -> None:
+    def function(params: Any, x: Any) -> Any:
+        return x @ params["w"] + params["b"]
+
+    types = {name: jax.ShapeDtypeStruct(s, "float32") for name, s in (("w", (8, 8)), ("b", (8,)))}
+    text = jax.jit(function).lower(types, types["w"]).as_text(debug_info=True)
+    lowered = jm.from_mlir(text, jm.make_mesh((1, 1))).lower()
+    names = [row.operands[0] for row in lowered.explain() if row.op == "argument"]
+    assert names == ["params['b']", "params['w']", "x"]
