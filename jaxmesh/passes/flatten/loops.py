@@ -17,7 +17,7 @@ import numpy as np
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Port, Value, without_dead
-from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap
+from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap, has_transfer
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
@@ -278,8 +278,11 @@ def distribute(b: Builder, x: Value, config: object, shape: Sequence[int]) -> Va
 
 
 def _on_host(b: Builder, eqn: Eqn) -> list[bool]:
-    """Returns for each result of a loop whether the rest of the program reads it on the host."""
-    if b.level != "ttnn" or b.outer is not None:
+    """Returns for each result of a loop whether the rest of the program reads it on the host.
+
+    A printed loop whose body moves no tensor computes on the devices: what else reads it there was given a transfer.
+    """
+    if b.level != "ttnn" or b.outer is not None or not any(map(has_transfer, walk.sub_jaxprs(eqn))):
         return [False] * len(eqn.outvars)
     known = b.residencies
     if known is not None and known.values.keys() >= set(eqn.outvars):
