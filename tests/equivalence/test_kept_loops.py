@@ -324,6 +324,45 @@ def test_what_a_loop_carries_and_gives_back_is_read_again(seed: int) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5 if b.dtype == np.float32 else 0)
 
 
+def without_arguments(rng: random.Random) -> Callable[[Any], Any]:
+    """A loop that reads no argument; what it gives back is added to a split value."""
+    steps, kind = rng.randint(3, 70), rng.choice(["fori", "scan", "map", "while"])
+    start, draws, turned = rng.random(), rng.random() < 0.5, rng.random() < 0.5
+
+    def step(i: Any, c: Any) -> Any:
+        drawn = jax.random.uniform(jax.random.fold_in(jax.random.key(steps), i), (4,)) if draws else jnp.sin(c)
+        return c * 0.9 + drawn + i / 9
+
+    def program(x: Any) -> Any:
+        c = jnp.full(4, start)
+        if kind == "fori":
+            return lax.fori_loop(0, steps, step, c) + x
+        if kind == "while":
+            i, c = lax.while_loop(lambda s: s[0] < steps, lambda s: (s[0] + 2, step(*s)), (0, c))
+            return c + x, i
+        if kind == "map":
+            return lax.map(lambda i: step(i, c), jnp.arange(steps)).sum(0) + x
+        c, rows = lax.scan(lambda c, i: (step(i, c), c.sum()), c, jnp.arange(steps), reverse=turned)
+        return c + x, rows, rows[-1] * x
+
+    return program
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_loop_without_arguments_gives_back_meets_split_values(seed: int) -> None:
+    rng, mesh = random.Random(seed), jm.make_mesh((2, 4), ("y", "x"))
+    # Of two rows each device has one, whose shape is a view of the state's.
+    x = X[: rng.choice([2, 2, 8])]
+    program, split = without_arguments(rng), rng.choice([P("y"), P(None, "x"), P("y", "x")])
+    lowered = jm.jit(program, mesh=mesh, in_shardings=split).lower(x)
+    text = lowered.as_text(unroll_limit=0)
+    assert "ttcore.while_loop" in text
+    assert text.count("ttnn.aggregate_tensor") == len(jax.tree.leaves(jax.eval_shape(program, x)))
+    got = jm.from_mlir(text, mesh).lower().compile()(x)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(jax.jit(program)(x)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow(but_one_in=5)
 @pytest.mark.parametrize("name", [name for name in LOOPS if name != "in a loop"])
 def test_python_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
