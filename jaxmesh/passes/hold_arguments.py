@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from jaxmesh.dialects.program import Op, Program, Value
+from jaxmesh.dialects.program import Program, Value
 from jaxmesh.dialects.ttnn.transfers import cut_axes
 from jaxmesh.passes.memory import aliases
 from jaxmesh.sharding.distribution import resolve_mapper
@@ -30,15 +30,9 @@ def hold_arguments(program: Program, numbers: Collection[int]) -> Program:
         varying = tuple(i for i, a in enumerate(program.mesh) if a in cut)
         arguments[given[value]] = replace(arguments[given[value]], presharded=True, varying=varying)
         types[value], made[op.results[0]] = types[op.results[0]], value
-    ops = [_reading(op, made) for op in program.ops if made.keys().isdisjoint(op.results)]
+    ops = [op.reading(made) for op in program.ops if made.keys().isdisjoint(op.results)]
     results = [replace(port, value=made.get(port.value, port.value)) for port in program.results]
     return replace(program, types=types, arguments=arguments, ops=ops, results=results)
-
-
-def _reading(op: Op, made: dict[Value, Value]) -> Op:
-    if made.keys().isdisjoint(op.used):
-        return op
-    return replace(op, operands=tuple(v if v is None else made.get(v, v) for v in op.operands))
 
 
 def keep_arguments(program: Program, donated: Collection[int]) -> Program:

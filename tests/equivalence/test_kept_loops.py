@@ -363,6 +363,40 @@ def test_what_a_loop_without_arguments_gives_back_meets_split_values(seed: int) 
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def rows_by_number(rng: random.Random) -> tuple[Callable[..., Any], list[Any]]:
+    """A loop that leaves pieces of stacks and of a table as they are, taken by numbers of the loop and of data."""
+    rank, dtype = rng.randint(2, 4), rng.choice([jnp.bfloat16, jnp.bfloat16, jnp.float32, jnp.int32])
+    shape = [rng.choice([3, 5, 33]), *(rng.choice([2, 4, 32]) for _ in range(rank - 2)), rng.choice([8, 32, 48])]
+    dim, size, last = rng.randrange(rank - 1), rng.randint(1, 2), rng.randint(0, 6)
+    draws = np.random.default_rng(rng.randrange(100))
+    stack, table = (jnp.asarray(draws.integers(-99, 99, s), dtype) for s in (shape, (40, 64)))
+
+    def program(stack: Any, table: Any, ids: Any) -> Any:
+        def take(i: Any, state: Any) -> Any:
+            return jnp.where(i == last, lax.dynamic_slice_in_dim(stack, i - 1, size, dim), state[0]), table[ids + i % 3]
+
+        first = lax.dynamic_slice_in_dim(stack, 0, size, dim), table[ids]
+        low = lambda s: (s[0] < 9) & (table[s[0]].sum() < 10_000)  # noqa: E731
+        found = lax.while_loop(low, lambda s: (s[0] + 1, table[s[0]]), (jnp.int32(0), table[0]))
+        return (*lax.fori_loop(0, 7, take, first), *found)
+
+    return program, [stack, table, draws.integers(0, 37, 5).astype(np.int32)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_that_a_loop_takes_by_number_have_the_bits_of_jax(seed: int, tmp_path: Path) -> None:
+    mesh, (program, args) = jm.make_mesh((1, 2), ("y", "x")), rows_by_number(random.Random(seed))
+    lowered = jm.jit(program, mesh=mesh, in_shardings=[P(), (P(), P(None, "x"), P())][seed % 2]).lower(*args)
+    text = lowered.as_text(unroll_limit=0)
+    assert text.count('"ttcore.while_loop"') == 2
+    for a, b in zip(jm.from_mlir(text, mesh).lower().compile()(*args), jax.jit(program)(*args), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    if seed < 2:
+        lowered.export(tmp_path / "loop", *args, languages=("python",), unroll_limit=0)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert run_folder(tmp_path / "loop", ["--check"]) == 0, out.getvalue()
+
+
 @pytest.mark.slow(but_one_in=5)
 @pytest.mark.parametrize("name", [name for name in LOOPS if name != "in a loop"])
 def test_python_has_the_same_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
