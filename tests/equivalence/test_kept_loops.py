@@ -118,9 +118,9 @@ def swapped_within(x: Any, w: Any) -> Any:
 
 
 LOOPS: Mapping[str, tuple[Loop, int]] = {
-    "carried": (carried, 1), "stacked": (stacked, 2), "counted": (counted, 1), "until": (until, 1),
+    "carried": (carried, 1), "stacked": (stacked, 4), "counted": (counted, 1), "until": (until, 1),
     "to a number of data": (to_a_number_of_data, 1), "collective": (collective, 1), "branches": (branches, 1),
-    "in a loop": (in_a_loop, 3), "doublings": (doublings, 2), "random walk": (random_walk, 4),
+    "in a loop": (in_a_loop, 3), "doublings": (doublings, 2), "random walk": (random_walk, 5),
     "swapped": (swapped, 1), "swapped within": (swapped_within, 2),
 }  # fmt: skip
 """By name: a function, and its loops that stay."""
@@ -395,6 +395,64 @@ def test_rows_that_a_loop_takes_by_number_have_the_bits_of_jax(seed: int, tmp_pa
         lowered.export(tmp_path / "loop", *args, languages=("python",), unroll_limit=0)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert run_folder(tmp_path / "loop", ["--check"]) == 0, out.getvalue()
+
+
+def writes(rng: random.Random) -> tuple[Callable[[Any], Any], list[str]]:
+    """A loop that writes rows of two states by numbers, and the types of those that it does not carry therefore."""
+    steps, rank, free = rng.choice([5, 64, 67, 90]), rng.randint(1, 3), rng.randint(0, 3)
+    shape, dim = [rng.randint(1, 4) for _ in range(rank)], rng.randrange(rank)
+    first, down, loop = rng.randint(0, free), rng.random() < 0.3, rng.choice(["fori", "while", "scan"])
+    way, fault = rng.choice(["at", "slice"]), rng.choice(["", "", "", "", "reads", "two steps", "past the end"])
+    shape[dim] = steps * (2 if fault == "two steps" else 1) + free - (free + 1 if fault == "past the end" else 0)
+    row = [n for d, n in enumerate(shape) if d != dim]
+
+    def place(i: Any) -> Any:
+        return first + (steps - 1 - i if down else i) * (2 if fault == "two steps" else 1)
+
+    def step(i: Any, state: Any) -> Any:
+        c, other, x = state
+        y = jnp.full(row, i * 3 + 1, jnp.int32) + (c.sum() if fault == "reads" else 0) + x[0]
+        if way == "at":
+            c = c.at[(*[slice(None)] * dim, place(i))].set(y)
+        else:
+            c = lax.dynamic_update_slice(c, jnp.expand_dims(y, dim), [place(i) if d == dim else 0 for d in range(rank)])
+        return c, other.at[i].set(x[0] * 2), x + jnp.arange(4)
+
+    def program(x: Any) -> Any:
+        states = jnp.full(shape, -7, jnp.int32), jnp.zeros(200, jnp.int32), x
+        if loop == "fori":
+            return lax.fori_loop(0, steps, step, states)
+        if loop == "scan":
+            return lax.scan(lambda s, i: (step(i, s), s[2]), states, jnp.arange(steps), reverse=down)
+        return lax.while_loop(lambda s: s[0] < steps + 2, lambda s: (s[0] + 1, step(s[0] - 2, s[1])), (2, states))
+
+    same = fault or shape[dim] == steps
+    return program, ["tensor<200xi32>", *([] if same else [f"tensor<{'x'.join(map(str, shape))}xi32>"])]
+
+
+@pytest.mark.slow(but_one_in=4)
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_that_iterations_write_have_the_bits_of_jax(seed: int) -> None:
+    mesh, (program, gone) = jm.make_mesh((1, 2), ("y", "x")), writes(random.Random(seed))
+    x = np.arange(4, dtype=np.int32)
+    lowered = jm.jit(program, mesh=mesh, in_shardings=[P(), P("x")][seed % 2]).lower(x)
+    text = lowered.as_text(unroll_limit=0)
+    loops = [line for line in text.splitlines() if "ttcore.while_loop" in line]
+    assert loops
+    assert not any(kind in line for kind in gone for line in loops)
+    got, wanted = map(jax.tree.leaves, (jm.from_mlir(text, mesh).lower().compile()(x), jax.jit(program)(x)))
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rows_at_numbers_that_grow_faster_than_iterations_are_no_stack() -> None:
+    def step(i: Any, state: Any) -> Any:
+        return state[0].at[state[1]].set(state[2][0] + i), state[1] + i, state[2] * 2
+
+    mesh, x = jm.make_mesh((1, 2), ("y", "x")), np.arange(1, 5, dtype=np.int32)
+    program = lambda x: lax.fori_loop(0, 9, step, (jnp.zeros(64, jnp.int32), 0, x))[0]  # noqa: E731
+    text = jm.jit(program, mesh=mesh).lower(x).as_text(unroll_limit=0)
+    np.testing.assert_array_equal(jm.from_mlir(text, mesh).lower().compile()(x), program(x))
 
 
 @pytest.mark.slow(but_one_in=5)
