@@ -69,9 +69,9 @@ def counted_writes(b: Builder, loop: Scan, xs: Sequence[Value]) -> list[CountedW
         place = None if eqn is None or eqn.invars[0] is not old or 0 in old.aval.shape else _place(eqn)
         if eqn is None or place is None or _uses(body, old) != 1 or _uses(body, new) != 1:
             continue
-        numbers = _numbers(b, loop, xs) if numbers is None else numbers
+        numbers = numbers_of(b, loop, xs) if numbers is None else numbers
         dim, at = place
-        rows = _number(numbers, at, loop.length)
+        rows = number_of(numbers, at, loop.length)
         if rows is None or rows.min() < 0 or rows.max() >= old.aval.shape[dim]:
             continue
         steps = {int(n) for n in np.diff(rows.astype(np.int64))}
@@ -125,8 +125,8 @@ def _place(eqn: Eqn) -> tuple[int, Atom] | None:
 # --- numbers of iterations -------------------------------------------------------------------------------------------
 
 
-def _numbers(b: Builder, loop: Scan, xs: Sequence[Value]) -> dict[Var, Array]:
-    """Returns the single numbers of a body that are known before it runs, those of all iterations in order."""
+def numbers_of(b: Builder, loop: Scan, xs: Sequence[Value]) -> dict[Var, Array]:
+    """Returns the single numbers of a body that are known before it runs, in the order of the iterations."""
     body, count = walk.open_jaxpr(loop.body), loop.length
     consts, carry, rows = map(dict, map(zip, loop.split(body.invars), loop.split(xs)))
     found, tables = dict[Var, Array](), dict[Var, Array]()
@@ -135,7 +135,9 @@ def _numbers(b: Builder, loop: Scan, xs: Sequence[Value]) -> dict[Var, Array]:
         elements = _elements(b, x)
         if elements is not None:
             tables[var] = elements
-    for (var, x), after in zip(carry.items(), loop.split_results(body.outvars)[0], strict=True):
+    states = zip(carry.items(), loop.split_results(body.outvars)[0], strict=True)
+    # A state that stays the same may be the step of a counter.
+    for (var, x), after in sorted(states, key=lambda row: row[1] is not row[0][0]):
         start, step = known(b, x), 0 if after is var else _step(body, found, var, after, count)
         if start is not None and start.size == 1 and step is not None:
             _note(found, var, (start.reshape(-1) + step * np.arange(count)).astype(start.dtype), count)
@@ -169,13 +171,14 @@ def _step(body: Jaxpr, found: dict[Var, Array], var: Var, after: Atom, count: in
     if eqn is None or var not in eqn.invars or (eqn.primitive.name == "sub" and eqn.invars[0] is not var):
         return None
     others = [a for a in eqn.invars if a is not var]
-    step = _number(found, others[0], count) if others else None
+    step = number_of(found, others[0], count) if others else None
     if step is None or (step != step[0]).any():
         return None
     return int(step[0]) * (1 if eqn.primitive.name == "add" else -1)
 
 
-def _number(found: Mapping[Var, Array], atom: Any, count: int) -> Array | None:
+def number_of(found: Mapping[Var, Array], atom: Any, count: int) -> Array | None:
+    """Returns a number of a body that is known, once for each iteration."""
     if not isinstance(atom, compat.Literal):
         return found.get(atom)
     literal: Any = atom
@@ -188,7 +191,7 @@ def _follow(body: Jaxpr, found: dict[Var, Array], tables: Mapping[Var, Array], c
     for eqn in body.eqns:
         name, aval, flow = eqn.primitive.name, eqn.outvars[0].aval, control_flow(eqn)
         table = tables.get(eqn.invars[0]) if name == "dynamic_slice" and isinstance(eqn.invars[0], Var) else None
-        given = [_number(found, a, count) for a in (eqn.invars if table is None else eqn.invars[1:])]
+        given = [number_of(found, a, count) for a in (eqn.invars if table is None else eqn.invars[1:])]
         numbers = [x for x in given if x is not None]
         if len(numbers) < len(given) or not numbers or aval.dtype.kind not in "iub" or math.prod(aval.shape) != 1:
             continue
@@ -202,6 +205,6 @@ def _follow(body: Jaxpr, found: dict[Var, Array], tables: Mapping[Var, Array], c
         elif isinstance(flow, Call):
             inner = walk.open_jaxpr(flow.body)
             of_call = _follow(inner, dict(zip(inner.invars, numbers, strict=True)), {}, count)
-            made = ((v, _number(of_call, a, count)) for v, a in zip(eqn.outvars, inner.outvars, strict=True))
+            made = ((v, number_of(of_call, a, count)) for v, a in zip(eqn.outvars, inner.outvars, strict=True))
             found.update((v, n) for v, n in made if n is not None)
     return found

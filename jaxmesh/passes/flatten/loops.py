@@ -26,7 +26,7 @@ from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
 from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
-from jaxmesh.passes.flatten.counted_writes import counted_writes, with_rows, without
+from jaxmesh.passes.flatten.counted_writes import counted_writes, number_of, numbers_of, with_rows, without
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, compare, known, positions, select
 from jaxmesh.passes.flatten.slicing_and_gather import dynamic_slice
 from jaxmesh.passes.mesh_shard.insert_transfers import copies
@@ -114,7 +114,7 @@ class _Stacking:
     """The loops of a scan, whose stacked results are filled from the front or from the `back`.
 
     An iteration that writes a row writes the whole stack. So a long scan with stacked results is a loop over pieces of
-    the stacks, and an inner loop fills each piece, which may be cut again. What no pieces divide is a loop behind.
+    the stacks, and an inner loop fills each piece, which may be cut again. The rest is a loop behind.
     """
 
     eqn: Eqn
@@ -144,7 +144,7 @@ class _Stacking:
         now: Sequence[Value],
         fixed: Sequence[Value],
     ) -> list[Value]:
-        """Builds a loop of the first size around those of the others; a start may stand behind what is fixed."""
+        """Builds a loop of the first size around the loops of the others; a start may stand behind what is fixed."""
         states = [b.full((), 0, INDEX), *now, *(b.full((*sizes, *shape), 0, dtype) for shape, dtype in rows)]
 
         def build(inner: Builder, given: list[Value]) -> Sequence[Value]:
@@ -244,29 +244,20 @@ def _count_trips(b: Builder, loop: While, xs: Sequence[Value]) -> int | None:
     """Returns the iterations of a loop that counts up from a known number to a known limit; None for any other loop."""
     of_condition, of_body, carry = loop.split(xs)
     cond, body = map(walk.open_jaxpr, loop.bodies)
-    before = body.invars[len(of_body) :]
-
-    def number(atom: Atom, inputs: Sequence[Atom], consts: Sequence[Value]) -> int | None:
-        if isinstance(atom, compat.Literal):
-            return int(atom.val)
-        i = next((i for i, v in enumerate(inputs) if v is atom), None)
-        same = i is not None and (i < len(consts) or body.outvars[i - len(consts)] is before[i - len(consts)])
-        value = known(b, [*consts, *carry][i]) if i is not None and same else None
-        return None if value is None or value.ndim else int(value)
-
     test = next((e for e in cond.eqns if e.outvars[0] is cond.outvars[0] and e.primitive.name == "lt"), None)
-    states = cond.invars[len(of_condition) :]
-    i = next((i for i, v in enumerate(states) if test is not None and v is test.invars[0]), None)
-    if test is None or i is None or states[i].aval.dtype.kind not in "iu":
+    if test is None:
         return None
-    add = next((e for e in body.eqns if e.outvars[0] is body.outvars[i] and e.primitive.name == "add"), None)
-    steps = [] if add is None else [x for x in add.invars if x is not before[i]]
-    start, limit = known(b, carry[i]), number(test.invars[1], cond.invars, of_condition)
-    step = number(steps[0], body.invars, of_body) if len(steps) == 1 else None
-    if start is None or limit is None or step is None or step <= 0:
+    found = numbers_of(b, Scan(loop.body, len(of_body), len(carry), 2, reverse=False), [*of_body, *carry])
+    states = zip(cond.invars[len(of_condition) :], body.invars[len(of_body) :], strict=True)
+    seen = {v: found[w] for v, w in states if w in found}
+    fixed = ((v, known(b, x)) for v, x in zip(cond.invars, of_condition, strict=False))
+    seen |= {v: np.broadcast_to(x.reshape(-1), (2,)) for v, x in fixed if x is not None and x.size == 1}
+    counter, limit = (number_of(seen, a, 2) for a in test.invars)
+    if counter is None or limit is None or counter.dtype.kind not in "iu" or limit[0] != limit[1]:
         return None
-    most = np.iinfo(states[i].aval.dtype).max
-    return max(-((int(start) - limit) // step), 0) if limit <= most - step else None
+    (start, second), end = map(int, counter), int(limit[0])
+    fits = second > start and end <= np.iinfo(counter.dtype).max - (second - start)
+    return max(-((start - end) // (second - start)), 0) if fits else None
 
 
 def inside(b: Builder, xs: Sequence[Value], **options: object) -> tuple[Builder, list[Value]]:

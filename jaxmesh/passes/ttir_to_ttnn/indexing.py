@@ -160,7 +160,7 @@ def _slice_dynamic(o: Ops, site: Site) -> Value:
     steps = tuple(site["step"] or (1,) * rank)
     if rank == 0 or (sizes == shape and max(steps) == 1):
         return x
-    # Rows that are those of the operand are read from it where it lies.
+    # Where the operand lies in rows of the same length, they are read there.
     taken = [d for d in range(rank) if sizes[d] != shape[d]]
     if stored_as(result.dtype) == BF16 and rank - 1 not in taken and shape[-1] >= TILE:
         taken = [*range(rank - 1)]
