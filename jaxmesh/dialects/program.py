@@ -8,7 +8,7 @@ the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,6 +74,12 @@ class Op:
         given: Any = self.operands
         # The common case: none is left out.
         return tuple([v for v in given if v is not None]) if None in given else given
+
+    def reading(self, made: Mapping[Value, Value]) -> Op:
+        """Returns the operation with other values in place of some that it reads."""
+        if made.keys().isdisjoint(self.used):
+            return self
+        return replace(self, operands=tuple([v if v is None else made.get(v, v) for v in self.operands]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def hold_arguments(program: Program, numbers: Collection[int]) -> Program:
         arguments[i] = replace(arguments[i], presharded=True, varying=varying)
         types[value] = types[reading[0].results[0]]
         made.update((op.results[0], value) for op in reading)
-    ops = [_reading(op, made) for op in program.ops if made.keys().isdisjoint(op.results)]
+    ops = [op.reading(made) for op in program.ops if made.keys().isdisjoint(op.results)]
     results = [replace(port, value=made.get(port.value, port.value)) for port in program.results]
     return replace(program, types=types, arguments=arguments, ops=ops, results=results)
 
@@ -65,12 +65,6 @@ def _copies(op: Op, program: Program) -> bool:
         return False
     sizes, shape = tuple(program.mesh.values()), program.types[op.used[0]].shape
     return not cut_axes(resolve_mapper(op.attributes["mapper_config"], sizes, shape), program.mesh)
-
-
-def _reading(op: Op, made: dict[Value, Value]) -> Op:
-    if made.keys().isdisjoint(op.used):
-        return op
-    return replace(op, operands=tuple(v if v is None else made.get(v, v) for v in op.operands))
 
 
 def keep_arguments(program: Program, donated: Collection[int]) -> Program:

@@ -63,7 +63,7 @@ class _Verifier:
         program = self.program
         for i, port in enumerate(program.arguments):
             kind = self.types[port.value]
-            if (kind.host, kind.tile) != (not port.presharded, port.presharded):
+            if kind.host is port.presharded or (kind.host and kind.tile):
                 raise ResidencyError(
                     f"argument {i} ({_show(kind)}) is not in the memory that its port declares "
                     f"(presharded={port.presharded})."

@@ -118,9 +118,9 @@ def swapped_within(x: Any, w: Any) -> Any:
 
 
 LOOPS: Mapping[str, tuple[Loop, int]] = {
-    "carried": (carried, 1), "stacked": (stacked, 2), "counted": (counted, 1), "until": (until, 1),
+    "carried": (carried, 1), "stacked": (stacked, 4), "counted": (counted, 1), "until": (until, 1),
     "to a number of data": (to_a_number_of_data, 1), "collective": (collective, 1), "branches": (branches, 1),
-    "in a loop": (in_a_loop, 3), "doublings": (doublings, 2), "random walk": (random_walk, 4),
+    "in a loop": (in_a_loop, 3), "doublings": (doublings, 2), "random walk": (random_walk, 5),
     "swapped": (swapped, 1), "swapped within": (swapped_within, 2),
 }  # fmt: skip
 """By name: a function, and its loops that stay."""
@@ -322,6 +322,137 @@ def test_what_a_loop_carries_and_gives_back_is_read_again(seed: int) -> None:
         got = jm.from_mlir(lowered.as_text(unroll_limit=limit), mesh).lower().compile()(*args)
         for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(jax.jit(program)(*args)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5 if b.dtype == np.float32 else 0)
+
+
+def without_arguments(rng: random.Random) -> Callable[[Any], Any]:
+    """A loop that reads no argument; what it gives back is added to a split value."""
+    steps, kind = rng.randint(3, 70), rng.choice(["fori", "scan", "map", "while"])
+    start, draws, turned = rng.random(), rng.random() < 0.5, rng.random() < 0.5
+
+    def step(i: Any, c: Any) -> Any:
+        drawn = jax.random.uniform(jax.random.fold_in(jax.random.key(steps), i), (4,)) if draws else jnp.sin(c)
+        return c * 0.9 + drawn + i / 9
+
+    def program(x: Any) -> Any:
+        c = jnp.full(4, start)
+        if kind == "fori":
+            return lax.fori_loop(0, steps, step, c) + x
+        if kind == "while":
+            i, c = lax.while_loop(lambda s: s[0] < steps, lambda s: (s[0] + 2, step(*s)), (0, c))
+            return c + x, i
+        if kind == "map":
+            return lax.map(lambda i: step(i, c), jnp.arange(steps)).sum(0) + x
+        c, rows = lax.scan(lambda c, i: (step(i, c), c.sum()), c, jnp.arange(steps), reverse=turned)
+        return c + x, rows, rows[-1] * x
+
+    return program
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_loop_without_arguments_gives_back_meets_split_values(seed: int) -> None:
+    rng, mesh = random.Random(seed), jm.make_mesh((2, 4), ("y", "x"))
+    # Of two rows each device has one, whose shape is a view of the state's.
+    x = X[: rng.choice([2, 2, 8])]
+    program, split = without_arguments(rng), rng.choice([P("y"), P(None, "x"), P("y", "x")])
+    lowered = jm.jit(program, mesh=mesh, in_shardings=split).lower(x)
+    text = lowered.as_text(unroll_limit=0)
+    assert "ttcore.while_loop" in text
+    assert text.count("ttnn.aggregate_tensor") == len(jax.tree.leaves(jax.eval_shape(program, x)))
+    got = jm.from_mlir(text, mesh).lower().compile()(x)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(jax.jit(program)(x)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def rows_by_number(rng: random.Random) -> tuple[Callable[..., Any], list[Any]]:
+    """A loop that leaves pieces of stacks and of a table as they are, taken by numbers of the loop and of data."""
+    rank, dtype = rng.randint(2, 4), rng.choice([jnp.bfloat16, jnp.bfloat16, jnp.float32, jnp.int32])
+    shape = [rng.choice([3, 5, 33]), *(rng.choice([2, 4, 32]) for _ in range(rank - 2)), rng.choice([8, 32, 48])]
+    dim, size, last = rng.randrange(rank - 1), rng.randint(1, 2), rng.randint(0, 6)
+    draws = np.random.default_rng(rng.randrange(100))
+    stack, table = (jnp.asarray(draws.integers(-99, 99, s), dtype) for s in (shape, (40, 64)))
+
+    def program(stack: Any, table: Any, ids: Any) -> Any:
+        def take(i: Any, state: Any) -> Any:
+            return jnp.where(i == last, lax.dynamic_slice_in_dim(stack, i - 1, size, dim), state[0]), table[ids + i % 3]
+
+        first = lax.dynamic_slice_in_dim(stack, 0, size, dim), table[ids]
+        low = lambda s: (s[0] < 9) & (table[s[0]].sum() < 10_000)  # noqa: E731
+        found = lax.while_loop(low, lambda s: (s[0] + 1, table[s[0]]), (jnp.int32(0), table[0]))
+        return (*lax.fori_loop(0, 7, take, first), *found)
+
+    return program, [stack, table, draws.integers(0, 37, 5).astype(np.int32)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_that_a_loop_takes_by_number_have_the_bits_of_jax(seed: int, tmp_path: Path) -> None:
+    mesh, (program, args) = jm.make_mesh((1, 2), ("y", "x")), rows_by_number(random.Random(seed))
+    lowered = jm.jit(program, mesh=mesh, in_shardings=[P(), (P(), P(None, "x"), P())][seed % 2]).lower(*args)
+    text = lowered.as_text(unroll_limit=0)
+    assert text.count('"ttcore.while_loop"') == 2
+    for a, b in zip(jm.from_mlir(text, mesh).lower().compile()(*args), jax.jit(program)(*args), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    if seed < 2:
+        lowered.export(tmp_path / "loop", *args, languages=("python",), unroll_limit=0)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert run_folder(tmp_path / "loop", ["--check"]) == 0, out.getvalue()
+
+
+def writes(rng: random.Random) -> tuple[Callable[[Any], Any], list[str]]:
+    """A loop that writes rows of two states by numbers, and the types of those that it does not carry therefore."""
+    steps, rank, free = rng.choice([5, 64, 67, 90]), rng.randint(1, 3), rng.randint(0, 3)
+    shape, dim = [rng.randint(1, 4) for _ in range(rank)], rng.randrange(rank)
+    first, down, loop = rng.randint(0, free), rng.random() < 0.3, rng.choice(["fori", "while", "scan"])
+    way, fault = rng.choice(["at", "slice"]), rng.choice(["", "", "", "", "reads", "two steps", "past the end"])
+    shape[dim] = steps * (2 if fault == "two steps" else 1) + free - (free + 1 if fault == "past the end" else 0)
+    row = [n for d, n in enumerate(shape) if d != dim]
+
+    def place(i: Any) -> Any:
+        return first + (steps - 1 - i if down else i) * (2 if fault == "two steps" else 1)
+
+    def step(i: Any, state: Any) -> Any:
+        c, other, x = state
+        y = jnp.full(row, i * 3 + 1, jnp.int32) + (c.sum() if fault == "reads" else 0) + x[0]
+        if way == "at":
+            c = c.at[(*[slice(None)] * dim, place(i))].set(y)
+        else:
+            c = lax.dynamic_update_slice(c, jnp.expand_dims(y, dim), [place(i) if d == dim else 0 for d in range(rank)])
+        return c, other.at[i].set(x[0] * 2), x + jnp.arange(4)
+
+    def program(x: Any) -> Any:
+        states = jnp.full(shape, -7, jnp.int32), jnp.zeros(200, jnp.int32), x
+        if loop == "fori":
+            return lax.fori_loop(0, steps, step, states)
+        if loop == "scan":
+            return lax.scan(lambda s, i: (step(i, s), s[2]), states, jnp.arange(steps), reverse=down)
+        return lax.while_loop(lambda s: s[0] < steps + 2, lambda s: (s[0] + 1, step(s[0] - 2, s[1])), (2, states))
+
+    same = fault or shape[dim] == steps
+    return program, ["tensor<200xi32>", *([] if same else [f"tensor<{'x'.join(map(str, shape))}xi32>"])]
+
+
+@pytest.mark.slow(but_one_in=4)
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_that_iterations_write_have_the_bits_of_jax(seed: int) -> None:
+    mesh, (program, gone) = jm.make_mesh((1, 2), ("y", "x")), writes(random.Random(seed))
+    x = np.arange(4, dtype=np.int32)
+    lowered = jm.jit(program, mesh=mesh, in_shardings=[P(), P("x")][seed % 2]).lower(x)
+    text = lowered.as_text(unroll_limit=0)
+    loops = [line for line in text.splitlines() if "ttcore.while_loop" in line]
+    assert loops
+    assert not any(kind in line for kind in gone for line in loops)
+    got, wanted = map(jax.tree.leaves, (jm.from_mlir(text, mesh).lower().compile()(x), jax.jit(program)(x)))
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rows_at_numbers_that_grow_faster_than_iterations_are_no_stack() -> None:
+    def step(i: Any, state: Any) -> Any:
+        return state[0].at[state[1]].set(state[2][0] + i), state[1] + i, state[2] * 2
+
+    mesh, x = jm.make_mesh((1, 2), ("y", "x")), np.arange(1, 5, dtype=np.int32)
+    program = lambda x: lax.fori_loop(0, 9, step, (jnp.zeros(64, jnp.int32), 0, x))[0]  # noqa: E731
+    text = jm.jit(program, mesh=mesh).lower(x).as_text(unroll_limit=0)
+    np.testing.assert_array_equal(jm.from_mlir(text, mesh).lower().compile()(x), program(x))
 
 
 @pytest.mark.slow(but_one_in=5)

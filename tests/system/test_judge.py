@@ -573,6 +573,22 @@ def test_a_loop_is_judged_once_for_all_its_iterations() -> None:
     assert all(m.device_peak > 0 for m in kept.memories if m.name == "DRAM")
 
 
+def test_stacked_weights_are_held_once_in_a_loop_over_layers() -> None:
+    def layers(x: Any, stacks: Any) -> Any:
+        return jax.lax.scan(lambda c, w: (c + jnp.tanh(c @ w["up"]) @ w["down"], None), x, stacks)[0]
+
+    size, depth = 512, 48
+    w = jax.ShapeDtypeStruct((depth, size, size), jnp.bfloat16)
+    specs = P(), {"up": P(None, None, "x"), "down": P(None, "x")}
+    fun = jm.jit(layers, mesh=AbstractMesh((1, 2), ("y", "x")), in_shardings=specs)
+    program = fun.lower(jax.ShapeDtypeStruct((32, size), jnp.bfloat16), {"up": w, "down": w})
+    verdict = program.judge(unroll_limit=0)
+    plain = depth * size * size * 2
+    assert verdict, str(verdict)
+    assert verdict.held.peak == pytest.approx(plain, rel=0.05)
+    assert all(m.device_peak == pytest.approx(plain, rel=0.05) for m in verdict.memories if m.name == "DRAM")
+
+
 def test_a_loop_whose_end_only_devices_know_is_judged_for_one_iteration() -> None:
     def until(x: Any) -> Any:
         return jax.lax.while_loop(lambda c: c.sum() > 1, jnp.cos, x)

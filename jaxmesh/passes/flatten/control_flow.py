@@ -22,7 +22,7 @@ from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import CALLS, IMPORTED_OP, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.flat_builder import Rules
-from jaxmesh.passes.flatten import loops
+from jaxmesh.passes.flatten import batches, loops
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.constant_folding import storage_type
 from jaxmesh.passes.flatten.elementwise import select
@@ -115,7 +115,7 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
     with _unrolling(b, eqn):
         for done, i in enumerate(order):
-            inputs = [*consts, *carry, *(loops.by_parts(b, lambda xs, i=i: element(b, xs[0], i), [x]) for x in rows)]
+            inputs = [*consts, *carry, *(batches.by_parts(b, lambda xs, i=i: element(b, xs[0], i), [x]) for x in rows)]
             carry, outs = loop.split_results(b.jaxpr(loop.body, inputs))
             stacks.append(outs)
             _check_limit(b, eqn, done + 1, str(loop.length))
@@ -124,7 +124,7 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if stacks:
         return [
             *carry,
-            *(loops.by_parts(b, lambda xs: stack(b, xs, 0), column) for column in zip(*stacks, strict=True)),
+            *(batches.by_parts(b, lambda xs: stack(b, xs, 0), column) for column in zip(*stacks, strict=True)),
         ]
     empty = [storage_type(v.aval, b.line) for v in eqn.outvars[len(carry) :]]
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
@@ -148,7 +148,7 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     with _unrolling(b, eqn):
         while True:
             (each,) = b.jaxpr(loop.cond, [*condition_consts, *carry])
-            goes_on = loops.any_goes_on(b, each)
+            goes_on = batches.any_goes_on(b, each)
             known = b.known.get(goes_on)
             if known is not None and not known:
                 return results
@@ -157,7 +157,7 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
                 alive = goes_on if alive is None else b.op("logical_and", [alive, goes_on], (), np.bool_)
             before, start = carry, len(b.program.ops)
             carry = b.jaxpr(loop.body, [*body_consts, *before])
-            carry = loops.chosen(b, each, before, carry) if loop.is_batched else carry
+            carry = batches.chosen(b, each, before, carry) if loop.is_batched else carry
             results = carry if alive is None else _select(b, alive, results, carry)
             done += 1
             _check_limit(b, eqn, done, "an unknown number of")
@@ -217,7 +217,7 @@ def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 def _select(b: Builder, which: Value, *cases: Sequence[Value]) -> list[Value]:
     """Returns the values of the case whose number or truth value is `which`."""
-    return [loops.by_parts(b, lambda xs: select(b, which, xs), values) for values in zip(*cases, strict=True)]
+    return [batches.by_parts(b, lambda xs: select(b, which, xs), values) for values in zip(*cases, strict=True)]
 
 
 _UNREAD = ("composite", "custom_vmap_call")

@@ -10,24 +10,26 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-import jax
 import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import LOOP, Op, Port, Value, without_dead
-from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap
+from jaxmesh.dialects.program import LOOP, Op, Port, Shape, Value, without_dead
+from jaxmesh.dialects.residency import DEVICE, FREE, HOST, Residency, ResidencyMap, has_transfer
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Scan, While, control_flow
 from jaxmesh.jaxprs.typed import typed
-from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.jaxprs.untyped import DType
+from jaxmesh.passes.flatten import batches
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.constant_folding import storage_type
-from jaxmesh.passes.flatten.elementwise import select
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, known
+from jaxmesh.passes.flatten.counted_writes import counted_writes, number_of, numbers_of, with_rows, without
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, compare, known, positions, select
+from jaxmesh.passes.flatten.slicing_and_gather import dynamic_slice
 from jaxmesh.passes.mesh_shard.insert_transfers import copies
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
@@ -35,6 +37,8 @@ Build = Callable[[Builder, list[Value]], Sequence[Value]]
 """Builds a body, of its arguments."""
 LONG = 64
 """The length from which a stacked result is filled piece by piece."""
+PIECE = 10
+"""The most pieces of a stack that one loop fills."""
 INSIDE = 16
 """How many times fewer operations a loop has that stays one in the body of another."""
 
@@ -93,56 +97,127 @@ def _sizes(jaxpr: Jaxpr, mesh: Mapping[str, int]) -> Iterator[int]:
 def keep_scan(b: Builder, eqn: Eqn, loop: Scan, xs: Sequence[Value]) -> list[Value]:
     """Builds a loop of a scan: its states are the counter, the carry and the stacked results.
 
-    An iteration that writes a row writes the whole stack. So a long scan with stacked results is a loop over pieces of
-    the stacks, and an inner loop fills each piece.
+    A state that is written at the number of the iteration alone is a stacked result, too.
     """
-    consts, carry, _ = map(len, loop.split(xs))
-    rows = [storage_type(v.aval, b.line) for v in eqn.outvars[carry:]]
-    piece = _piece(loop.length) if rows else 1
-    sizes = (loop.length // piece, piece) if piece > 1 else (loop.length,)
-    fixed = [*xs[:consts], *xs[consts + carry :]]
+    (consts, carry, rows), writes = loop.split(xs), counted_writes(b, loop, xs)
+    plain, gone = with_rows(loop, writes), {w.number for w in writes}
+    back = [*[loop.reverse] * (len(eqn.outvars) - len(carry)), *(w.backwards for w in writes)]
+    made = _Stacking(eqn, plain, back).build(b, [*consts, *without(carry, gone), *rows])
+    after, stacks = plain.split_results(made)
+    states, own = iter(after), len(back) - len(writes)
+    pairs = zip(writes, stacks[own:], strict=True)
+    written = {w.number: w.put_back(b, _placed(b, carry[w.number]), x) for w, x in pairs}
+    return _gathered(b, eqn, [*(written[i] if i in gone else next(states) for i in range(len(carry))), *stacks[:own]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Stacking:
+    """The loops of a scan, whose stacked results are filled from the front or from the `back`.
+
+    An iteration that writes a row writes the whole stack. So a long scan with stacked results is a loop over pieces of
+    the stacks, and an inner loop fills each piece, which may be cut again. The rest is a loop behind.
+    """
+
+    eqn: Eqn
+    loop: Scan
+    back: Sequence[bool]
+
+    def build(self, b: Builder, xs: Sequence[Value]) -> list[Value]:
+        """Returns the carry behind the loops, and the stacks."""
+        loop, parts, done = self.loop, list[list[Value]](), 0
+        consts, now, elements = loop.split(xs)
+        results = loop.split_results(walk.open_jaxpr(loop.body).outvars)[1]
+        rows = [storage_type(v.aval, b.line) for v in results]
+        while done < loop.length:
+            sizes = _sizes_of(loop.length - done) if rows else (loop.length,)
+            start = [b.full((), done, INDEX)] if done else []
+            now, made = loop.split_results(self.run(b, sizes, rows, now, [*consts, *elements, *start]))
+            done += math.prod(sizes)
+            parts.append([b.reshape(x, (math.prod(sizes), *shape)) for x, (shape, _) in zip(made, rows, strict=True)])
+        stacks = (x[::-1] if r else x for x, r in zip(zip(*parts, strict=True), self.back, strict=True))
+        return [*now, *(b.concat(x, 0) for x in stacks)]
 
     def run(
-        b: Builder, sizes: tuple[int, ...], start: Value, now: Sequence[Value], fixed: Sequence[Value]
+        self,
+        b: Builder,
+        sizes: Sequence[int],
+        rows: Sequence[tuple[Shape, DType]],
+        now: Sequence[Value],
+        fixed: Sequence[Value],
     ) -> list[Value]:
-        stacks = [b.full((*sizes, *shape[1:]), 0, dtype) for shape, dtype in rows]
-        states, inner_sizes = [b.full((), 0, INDEX), *now, *stacks], sizes[1:]
+        """Builds a loop of the first size around the loops of the others; a start may stand behind what is fixed."""
+        states = [b.full((), 0, INDEX), *now, *(b.full((*sizes, *shape), 0, dtype) for shape, dtype in rows)]
 
         def build(inner: Builder, given: list[Value]) -> Sequence[Value]:
-            (counter, *now), (start, *fixed) = given[: len(states)], given[len(states) :]
-            scale = inner.full((), math.prod(inner_sizes), INDEX)
-            number = inner.binary("add", start, inner.binary("multiply", counter, scale))
-            if inner_sizes:
-                made = run(inner, inner_sizes, number, now[:carry], fixed)
-            else:
-                at = _turned(inner, loop, number, loop.length)
-                elements = [inner.composed(_element, [x, at])[0] for x in fixed[consts:]]
-                made = inner.jaxpr(loop.body, [*fixed[:consts], *now[:carry], *elements])
-            at, (after, new) = _turned(inner, loop, counter, sizes[0]), loop.split_results(made)
-            written = [inner.composed(_written, [s, y, at])[0] for s, y in zip(now[carry:], new, strict=True)]
+            counter, (carry, stacks) = given[0], self.loop.split_results(given[1 : len(states)])
+            fixed, start = self.split(given[len(states) :])
+            number = counter
+            if len(sizes) > 1:
+                number = inner.binary("multiply", counter, inner.full((), math.prod(sizes[1:]), INDEX))
+            number = inner.binary("add", start[0], number) if start else number
+            made = (
+                self.run(inner, sizes[1:], rows, carry, [*fixed, number])
+                if len(sizes) > 1
+                else self.iteration(inner, number, carry, fixed)
+            )
+            after, new = self.loop.split_results(made)
+            written = _written(inner, stacks, new, counter, self.back)
             return [inner.binary("add", counter, inner.full((), 1, INDEX)), *after, *written]
 
-        return _keep(b, eqn, states, [start, *fixed], [build], sizes[0])[1:]
+        return _keep(b, self.eqn, states, fixed, [build], sizes[0])[1:]
 
-    after, stacks = loop.split_results(run(b, sizes, b.full((), 0, INDEX), xs[consts : consts + carry], fixed))
-    return [*after, *(b.reshape(x, shape) for x, (shape, _) in zip(stacks, rows, strict=True))]
+    def split(self, fixed: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+        """Returns what is fixed, and its start if there is one."""
+        count = len(walk.open_jaxpr(self.loop.body).invars) - self.loop.num_carry
+        return fixed[:count], fixed[count:]
 
-
-def _piece(length: int) -> int:
-    """Returns the divisor of a length that is the nearest to its root; 1 of a short one."""
-    return max((n for n in range(1, math.isqrt(length) + 1) if length % n == 0), default=1) if length >= LONG else 1
-
-
-def _turned(b: Builder, loop: Scan, number: Value, length: int) -> Value:
-    return b.binary("subtract", b.full((), length - 1, INDEX), number) if loop.reverse else number
-
-
-def _element(x: jax.Array, i: jax.Array) -> jax.Array:
-    return lax.dynamic_index_in_dim(x, i, 0, keepdims=False)
+    def iteration(self, b: Builder, number: Value, carry: Sequence[Value], fixed: Sequence[Value]) -> list[Value]:
+        """Builds one iteration of the scan."""
+        consts, elements = fixed[: self.loop.num_consts], fixed[self.loop.num_consts :]
+        at = _turned(b, self.loop.reverse, number, self.loop.length)
+        return b.jaxpr(self.loop.body, [*consts, *carry, *(_element(b, x, at) for x in elements)])
 
 
-def _written(x: jax.Array, y: jax.Array, i: jax.Array) -> jax.Array:
-    return lax.dynamic_update_index_in_dim(x, y, i, 0)
+def _sizes_of(length: int) -> tuple[int, ...]:
+    """Returns sizes of at most `PIECE`, outer ones first, whose product is nearly a length; a short one alone.
+
+    >>> _sizes_of(63), _sizes_of(8192), _sizes_of(1021)
+    ((63,), (8, 8, 8, 8, 2), (7, 6, 6, 4))
+    """
+    if length < LONG:
+        return (length,)
+    for product in range(length, 0, -1):
+        sizes, rest = list[int](), product
+        while size := next((n for n in range(PIECE, 1, -1) if rest % n == 0), 0):
+            sizes.append(size)
+            rest //= size
+        if rest == 1:
+            return tuple(sizes)
+    raise AssertionError("1 is a product of no sizes")
+
+
+def _turned(b: Builder, back: bool, number: Value, length: int) -> Value:
+    return b.binary("subtract", b.full((), length - 1, INDEX), number) if back else number
+
+
+def _element(b: Builder, x: Value, at: Value) -> Value:
+    """Returns a row of a stack, by a number in range."""
+    rest = b.shape(x)[1:]
+    return b.reshape(dynamic_slice(b, x, [at, *[b.full((), 0, INDEX)] * len(rest)], (1, *rest)), rest)
+
+
+def _written(
+    b: Builder, stacks: Sequence[Value], rows: Sequence[Value], counter: Value, back: Sequence[bool]
+) -> list[Value]:
+    """Returns stacks with another row each, whose number the counter is, from the front or from the back."""
+    made, masks = list[Value](), dict[bool, Value]()
+    for x, row, r in zip(stacks, rows, back, strict=True):
+        count, *rest = b.shape(x)
+        if r not in masks:
+            masks[r] = compare(b, "eq", positions(b, (count,), 0), _turned(b, r, counter, count))
+        here = b.reshape(masks[r], (count, *[1] * len(rest)))
+        made.append(select(b, here, b.reshape(row, (1, *rest)), x))
+    return made
 
 
 def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[Value]:
@@ -153,41 +228,22 @@ def keep_while(b: Builder, eqn: Eqn, loop: While, xs: Sequence[Value]) -> list[V
     def body(inner: Builder, given: list[Value]) -> Sequence[Value]:
         after = inner.jaxpr(loop.body, [*given[second:], *given[:first]])
         if loop.is_batched:
-            after = chosen(
+            after = batches.chosen(
                 inner, inner.jaxpr(loop.cond, [*given[first:second], *given[:first]])[0], given[:first], after
             )
         return after
 
     def condition(inner: Builder, given: list[Value]) -> Sequence[Value]:
-        return [any_goes_on(inner, *inner.jaxpr(loop.cond, [*given[first:second], *given[:first]]))]
+        return [batches.any_goes_on(inner, *inner.jaxpr(loop.cond, [*given[first:second], *given[:first]]))]
 
     trips = _count_trips(b, loop, xs)
+    if trips is not None:
+        scan = Scan(loop.body, len(of_body), len(carry), trips, reverse=False)
+        given = [*of_body, *carry]
+        if trips and counted_writes(b, scan, given):
+            return keep_scan(b, eqn, scan, given)
     builds = [body] if trips is not None else [body, condition]
-    return _keep(b, eqn, carry, [*of_condition, *of_body], builds, trips)
-
-
-def any_goes_on(b: Builder, condition: Value) -> Value:
-    """Returns whether a loop goes on for any element of a batch, as `jax.vmap` of a `while_loop` does."""
-    dims = range(len(b.shape(condition)))
-    found = known(b, condition)
-    return b.reduce("reduce_or", condition, dims) if found is None else b.constant(np.asarray(found).any())
-
-
-def chosen(b: Builder, condition: Value, before: Sequence[Value], after: Sequence[Value]) -> list[Value]:
-    """Returns a carry after an iteration: its elements change for which the loop goes on."""
-
-    def choose(xs: Sequence[Value]) -> Value:
-        x, y = xs
-        extra = (1,) * (len(b.shape(x)) - len(b.shape(condition)))
-        return select(b, b.broadcast(b.reshape(condition, (*b.shape(condition), *extra)), b.shape(x)), [x, y])
-
-    return [by_parts(b, choose, pair) for pair in zip(before, after, strict=True)]
-
-
-def by_parts(b: Builder, compute: Callable[[Sequence[Value]], Value], values: Sequence[Value]) -> Value:
-    """Computes from values that move together; of complex ones, the real parts and the imaginary parts."""
-    parts = [b.pairs[x] for x in values if x in b.pairs]
-    return b.pair(*[compute(part) for part in zip(*parts, strict=True)]) if parts else compute(values)
+    return _gathered(b, eqn, _keep(b, eqn, carry, [*of_condition, *of_body], builds, trips))
 
 
 def _count_trips(b: Builder, loop: While, xs: Sequence[Value]) -> int | None:
@@ -196,29 +252,20 @@ def _count_trips(b: Builder, loop: While, xs: Sequence[Value]) -> int | None:
     cond, body = map(walk.open_jaxpr, loop.bodies)
     if loop.is_batched:
         return None
-    before = body.invars[len(of_body) :]
-
-    def number(atom: Atom, inputs: Sequence[Atom], consts: Sequence[Value]) -> int | None:
-        if isinstance(atom, compat.Literal):
-            return int(atom.val)
-        i = next((i for i, v in enumerate(inputs) if v is atom), None)
-        same = i is not None and (i < len(consts) or body.outvars[i - len(consts)] is before[i - len(consts)])
-        value = known(b, [*consts, *carry][i]) if i is not None and same else None
-        return None if value is None or value.ndim else int(value)
-
     test = next((e for e in cond.eqns if e.outvars[0] is cond.outvars[0] and e.primitive.name == "lt"), None)
-    states = cond.invars[len(of_condition) :]
-    i = next((i for i, v in enumerate(states) if test is not None and v is test.invars[0]), None)
-    if test is None or i is None or states[i].aval.dtype.kind not in "iu":
+    if test is None:
         return None
-    add = next((e for e in body.eqns if e.outvars[0] is body.outvars[i] and e.primitive.name == "add"), None)
-    steps = [] if add is None else [x for x in add.invars if x is not before[i]]
-    start, limit = known(b, carry[i]), number(test.invars[1], cond.invars, of_condition)
-    step = number(steps[0], body.invars, of_body) if len(steps) == 1 else None
-    if start is None or limit is None or step is None or step <= 0:
+    found = numbers_of(b, Scan(loop.body, len(of_body), len(carry), 2, reverse=False), [*of_body, *carry])
+    states = zip(cond.invars[len(of_condition) :], body.invars[len(of_body) :], strict=True)
+    seen = {v: found[w] for v, w in states if w in found}
+    fixed = ((v, known(b, x)) for v, x in zip(cond.invars, of_condition, strict=False))
+    seen |= {v: np.broadcast_to(x.reshape(-1), (2,)) for v, x in fixed if x is not None and x.size == 1}
+    counter, limit = (number_of(seen, a, 2) for a in test.invars)
+    if counter is None or limit is None or counter.dtype.kind not in "iu" or limit[0] != limit[1]:
         return None
-    most = np.iinfo(states[i].aval.dtype).max
-    return max(-((int(start) - limit) // step), 0) if limit <= most - step else None
+    (start, second), end = map(int, counter), int(limit[0])
+    fits = second > start and end <= np.iinfo(counter.dtype).max - (second - start)
+    return max(-((start - end) // (second - start)), 0) if fits else None
 
 
 def inside(b: Builder, xs: Sequence[Value], **options: object) -> tuple[Builder, list[Value]]:
@@ -263,11 +310,7 @@ def _keep(
     programs = dict(zip(("body", "condition"), (inner.program for inner, _ in built), strict=False))
     types = [(b.shape(x), b.dtype(x)) for x in states]
     operands = [_placed(b, x) for x in (*states, *outer)]
-    results = list(b.ops(LOOP, operands, types, **programs, trips=trips))
-    extra = len(results) - len(eqn.outvars) if trips is not None else 0
-    hosts = [False] * extra + _on_host(b, eqn)
-    return [b.ops("ttnn.aggregate_tensor", [v], [t], composer_config=FIRST_DEVICE)[0] if h else v
-            for v, t, h in zip(results, types, hosts, strict=True)]  # fmt: skip
+    return list(b.ops(LOOP, operands, types, **programs, trips=trips))
 
 
 # --- what is on the host ---------------------------------------------------------------------------------------------
@@ -310,9 +353,19 @@ def distribute(b: Builder, x: Value, config: object, shape: Sequence[int]) -> Va
     return value
 
 
+def _gathered(b: Builder, eqn: Eqn, results: Sequence[Value]) -> list[Value]:
+    """Returns the results of a loop where the rest of the program reads them."""
+    kinds = [(b.shape(v), b.dtype(v)) for v in results]
+    return [b.ops("ttnn.aggregate_tensor", [v], [t], composer_config=FIRST_DEVICE)[0] if host else v
+            for v, t, host in zip(results, kinds, _on_host(b, eqn), strict=True)]  # fmt: skip
+
+
 def _on_host(b: Builder, eqn: Eqn) -> list[bool]:
-    """Returns for each result of a loop whether the rest of the program reads it on the host."""
-    if b.level != "ttnn" or b.outer is not None:
+    """Returns for each result of a loop whether the rest of the program reads it on the host.
+
+    A printed loop whose body moves no tensor computes on the devices: what else reads it there was given a transfer.
+    """
+    if b.level != "ttnn" or b.outer is not None or not any(map(has_transfer, walk.sub_jaxprs(eqn))):
         return [False] * len(eqn.outvars)
     known = b.residencies
     if known is not None and known.values.keys() >= set(eqn.outvars):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 from jaxmesh.dialects.definitions import DEFINITIONS
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import LOOP, Op, Program, Value
+from jaxmesh.dialects.program import LOOP, Op, Program, Value, bodies, without_dead
 from jaxmesh.dialects.ttnn.forms import EXACT, TILED, Forms, Occurrence, as_dtype, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.jaxprs.untyped import DType
@@ -98,6 +99,28 @@ def forms_of(program: Program, op: Op, definition: TtnnOp) -> Forms:
     return definition.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results]), single))
 
 
+def taken_in_tiles(loop: Op) -> list[bool]:
+    """Returns for each operand of a loop whose bodies are decided whether it is in tiles, as all states are."""
+    body, *_ = bodies(loop)
+    return [i < len(loop.results) or body.types[port.value].tile for i, port in enumerate(body.arguments)]
+
+
+def with_arguments(body: Program, tiles: Sequence[bool]) -> Program:
+    """Returns the body or the condition of a loop with its arguments in tiles or in rows."""
+    made, converted, ops = replace(body, types=[*body.types]), dict[Value, Value](), list[Op]()
+    for port, tile in zip(body.arguments, tiles, strict=True):
+        before = body.types[port.value]
+        if before.tile != tile:
+            made.types[port.value], converted[port.value] = replace(before, tile=tile), made.new(before)
+            layout = {"layout": "tile" if before.tile else "row_major"}
+            ops.append(Op("ttnn.to_layout", (port.value,), (converted[port.value],), layout))
+    if not ops:
+        return body
+    made.ops = [*ops, *(op.reading(converted) for op in body.ops)]
+    made.results = [replace(port, value=converted.get(port.value, port.value)) for port in body.results]
+    return without_dead(made)
+
+
 def values_in_rows(program: Program) -> set[Value]:
     """Returns the values that something reads in rows and nothing in tiles."""
     rows: set[Value] = set()
@@ -107,7 +130,8 @@ def values_in_rows(program: Program) -> set[Value]:
         if op.name == "ttnn.from_device":
             rows.update(op.used)
         elif op.name == LOOP:
-            tiles.update(op.used)
+            for value, in_tiles in zip(op.used, taken_in_tiles(op), strict=True):
+                (tiles if in_tiles else rows).add(value)
         elif Trait.LAYOUT in definition.traits:
             # It reads its operand as the result is.
             for wanted in (rows, tiles):

@@ -24,7 +24,15 @@ from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.untyped import DType
-from jaxmesh.passes.layouts.conversions import StoredForm, forms_of, path, tensors, values_in_rows
+from jaxmesh.passes.layouts.conversions import (
+    StoredForm,
+    forms_of,
+    path,
+    taken_in_tiles,
+    tensors,
+    values_in_rows,
+    with_arguments,
+)
 from jaxmesh.passes.layouts.mesh_rank import OFFER
 from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
@@ -88,7 +96,12 @@ class _Decider:
 
     def run(self) -> Program:
         for port in self.source.arguments:
-            self._add(port.value, self._form(port.value), port.value)
+            form = self._form(port.value)
+            if port.value in self.in_rows:
+                # It comes as all of its readers take it.
+                form = form._replace(tile=False)
+                self.made.types[port.value] = replace(self.made.types[port.value], tile=False)
+            self._add(port.value, form, port.value)
         for op in self.source.ops:
             self._op(op)
         self.line = ""
@@ -158,11 +171,18 @@ class _Decider:
             (self.handle,) = op.results
             self.made.ops.append(op)
         elif op.name == LOOP:
-            self._append(op, [self._provide(v, self._form(v)) for v in op.used], [self._form(v) for v in op.results])
+            self._loop(op)
         elif has_trait(op.name, Trait.MEMORY) or all(self.source.types[v].host for v in op.results):
             self._on_host(op)
         else:
             self._on_devices(op)
+
+    def _loop(self, op: Op) -> None:
+        """Builds a loop, whose condition takes the operands as its body does."""
+        tiles = taken_in_tiles(op)
+        (op,) = replace(self.source, ops=[op]).with_bodies(lambda body: with_arguments(body, tiles)).ops
+        operands = [self._provide(v, self._form(v)._replace(tile=t)) for v, t in zip(op.used, tiles, strict=True)]
+        self._append(op, operands, [self._form(v) for v in op.results])
 
     def _on_host(self, op: Op) -> None:
         """Builds transfers, and what is made or reshaped on the host."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.dialects.ttnn.forms import BF16, stored_as
+from jaxmesh.dialects.ttnn.layouts import TILE
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.flat_builder import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, iinfo
@@ -159,8 +160,10 @@ def _slice_dynamic(o: Ops, site: Site) -> Value:
     steps = tuple(site["step"] or (1,) * rank)
     if rank == 0 or (sizes == shape and max(steps) == 1):
         return x
-    # A slice of a whole dim starts at 0, whatever the index.
+    # Where the operand lies in rows of the same length, they are read there.
     taken = [d for d in range(rank) if sizes[d] != shape[d]]
+    if stored_as(result.dtype) == BF16 and rank - 1 not in taken and shape[-1] >= TILE:
+        taken = [*range(rank - 1)]
     order = [*taken, *(d for d in range(rank) if d not in taken)]
     rows = math.prod(shape[d] for d in taken)
     if rows > np.iinfo(np.int32).max:
@@ -179,20 +182,23 @@ def _row_indices(
     o: Ops, starts: Value, shape: Shape, taken: Sequence[int], sizes: Sequence[int], steps: Sequence[int]
 ) -> Value:
     """Returns the row of every element of a slice along the dims `taken`; clamps a start out of range."""
-    strides = np.array([math.prod(shape[e] for e in taken[i + 1 :]) for i in range(len(taken))], np.int32)
-    along = [np.arange(sizes[d]) * steps[d] * n for d, n in zip(taken, strides.tolist(), strict=True)]
+    steps_of = [math.prod(shape[e] for e in taken[i + 1 :]) for i in range(len(taken))]
+    along = [np.arange(sizes[d]) * steps[d] * n for d, n in zip(taken, steps_of, strict=True)]
     joined = functools.reduce(np.add.outer, along)
     within = o.constant(joined.reshape(1, -1).astype(np.int32))
+    # A slice of a whole dim starts at 0, whatever the index.
+    moving = [d for d in taken if sizes[d] != shape[d] or steps[d] != 1]
+    strides = np.array([n for d, n in zip(taken, steps_of, strict=True) if d in moving], np.int32)
     kind = o.dtype(starts) if o.dtype(starts).name in ("uint32", "int64", "uint64") else INDEX
     starts = o.cast(starts, kind)
-    if len(taken) < len(shape):
-        starts = o.concat([o.piece(starts, 1, d, d + 1) for d in taken], 1)
-    spans = [(sizes[d] - 1) * steps[d] + 1 for d in taken]
-    most = [min(shape[d] - n, int(iinfo(kind).max)) for d, n in zip(taken, spans, strict=True)]
+    if len(moving) < len(shape):
+        starts = o.concat([o.piece(starts, 1, d, d + 1) for d in moving], 1)
+    spans = [(sizes[d] - 1) * steps[d] + 1 for d in moving]
+    most = [min(shape[d] - n, int(iinfo(kind).max)) for d, n in zip(moving, spans, strict=True)]
     inside = o.same("maximum", [starts, o.full((), 0, kind)]) if kind.kind == "i" else starts
     inside = o.cast(o.same("minimum", [inside, o.constant(np.array(most, kind))]), INDEX)
     if (strides != 1).any():
         inside = o.same("multiply", [inside, o.constant(strides)])
-    first = inside if len(taken) == 1 else o.reduce("sum", inside, [1], keep=True)
+    first = inside if len(moving) == 1 else o.reduce("sum", inside, [1], keep=True)
     flat = o.binary("add", first, within)
     return o.reshape(flat, (math.prod(o.shape(flat)),))

@@ -49,11 +49,9 @@ func.func @attention(%q: tensor<1x1x12x64xf32> {ttcore.shard_status = #ttcore.sh
   return %0, %1, %2 : tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>
 }
 // CHECK-LABEL: func.func @attention(
-// CHECK: %[[TABLE:.*]] = "ttnn.to_layout"(%arg2)
-// CHECK: %[[AT:.*]] = "ttnn.to_layout"(%arg3)
-// CHECK: "ttnn.paged_scaled_dot_product_attention_decode"(%arg0, %arg1, %arg1, %[[TABLE]], %[[AT]]) <{is_causal = true, operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 0>}>
-// CHECK: "ttnn.chunked_scaled_dot_product_attention"(%arg0, %arg1, %arg1, %[[TABLE]], %[[AT]]) <{scale = 1.250000e-01 : f32}>
-// CHECK: "ttnn.paged_flash_multi_latent_attention_decode"(%arg0, %arg1, %[[TABLE]], %[[AT]]) <{head_dim_v = 64 : ui32, is_causal = true, operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0>}>
+// CHECK: "ttnn.paged_scaled_dot_product_attention_decode"(%arg0, %arg1, %arg1, %arg2, %arg3) <{is_causal = true, operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 1, 0>}>
+// CHECK: "ttnn.chunked_scaled_dot_product_attention"(%arg0, %arg1, %arg1, %arg2, %arg3) <{scale = 1.250000e-01 : f32}>
+// CHECK: "ttnn.paged_flash_multi_latent_attention_decode"(%arg0, %arg1, %arg2, %arg3) <{head_dim_v = 64 : ui32, is_causal = true, operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0>}>
 
 func.func @heads(%x: tensor<1x2x32x128xbf16> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> tensor<1x1x2x4096xbf16> {
   %0 = "ttnn.nlp_concat_heads_decode"(%x) <{num_heads = 32 : ui32}> : (tensor<1x2x32x128xbf16>) -> tensor<1x1x2x4096xbf16>

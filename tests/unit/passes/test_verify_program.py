@@ -115,8 +115,6 @@ REFUSED: dict[str, tuple[Callable[[Program], None], type[Exception], str]] = {
     "an argument on the devices": (argument(host=False), ResidencyError, r"argument 0 \(.*devices, rows.*=False"),
     "a sharded argument on the host": (
         lambda made: made.arguments.append(Port(9, True)), ResidencyError, r"argument 1 \(.*host, rows.*=True"),
-    "a sharded argument in rows": (
-        lambda made: made.arguments.append(Port(3, True)), ResidencyError, r"argument 1 \(.*devices, rows.*=True"),
     "a result on the devices": (
         lambda made: made.results.append(Port(8, False)), VerifyError, r"results \[8\] are not there at the end"),
     "a value that nothing gives": (

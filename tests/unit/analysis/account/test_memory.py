@@ -259,3 +259,36 @@ def test_a_loop_holds_one_iteration_and_the_states_before_it() -> None:
     # w, the states before the loop and before the iteration, the product and its sine, and small numbers.
     assert tensor * 5 + number * 2 <= memory.peak <= tensor * 5 + number * 5
     assert memory.temporaries < 10 * tensor
+
+
+WIDE = 256
+
+
+def stacked_layers(x: Any, ids: Any, table: Any, stacks: Any) -> Any:
+    """A loop over layers, each of which adds rows of a table that the condition of another loop reads, too."""
+
+    def layer(c: Any, w: Any) -> Any:
+        return c + jax.nn.silu(c @ w["up"]) @ w["down"] + table[ids], None
+
+    x = jax.lax.scan(layer, x, stacks)[0]
+    return jax.lax.while_loop(lambda c: (c[0] * table[ids[0]]).sum() > 1, lambda c: c * 0.5 + table[ids], x)
+
+
+def stacked() -> Any:
+    def of(*shape: int, spec: Any = (), dtype: Any = jnp.bfloat16) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(MESH, P(*spec)))
+
+    up, down = of(48, WIDE, 4 * WIDE, spec=(None, None, "x")), of(48, 4 * WIDE, WIDE, spec=(None, "x"))
+    args = of(32, WIDE), of(32, dtype=jnp.int32), of(32_000, WIDE), {"up": up, "down": down}
+    return jm.jit(stacked_layers, mesh=MESH).lower(*args)
+
+
+def test_stacked_weights_and_tables_are_held_once_as_they_are_read() -> None:
+    plain = (2 * 48 * WIDE * WIDE + 32_000 * WIDE) * 2
+    program = stacked()
+    memory = program.estimate("t3000", unroll_limit=0).memory
+    assert memory.arguments == pytest.approx(plain, rel=0.05)
+    assert memory.peak == pytest.approx(plain, rel=0.05)
+    before, _, loops = program.as_text(unroll_limit=0).partition("func.func private")
+    assert "ttnn.to_layout" not in before
+    assert loops.count('"ttnn.embedding"') == 5
