@@ -105,9 +105,10 @@ def launch_traced(jitted: Any, *args: object, **kwargs: object) -> Any:
         return jitted(*args, **kwargs)
     check_process()
     with progress(f"call of {_name(jitted)}"):
+        wrapped: object = jitted
         # A function of `jax.shard_map` is traced as it runs.
-        if hasattr(jitted, "trace"):
-            jitted.trace(*args, **kwargs)
+        if isinstance(wrapped, jax.stages.Wrapped):
+            wrapped.trace(*args, **kwargs)
         return launch(jitted, *args, **kwargs)
 
 

@@ -72,7 +72,7 @@ def _x64() -> bool:
 
 
 def x64_for(*texts: str) -> AbstractContextManager[object]:
-    """Returns JAX's x64 mode, if texts have types that JAX supports in that alone; else the mode as it is."""
+    """Returns JAX's x64 mode, which types of 64 bits need; for texts without such types, the current mode."""
     return jax.enable_x64(any(map(_WIDE_TYPES.search, texts)) or _x64())
 
 
