@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from jaxmesh.analysis.machines import MACHINES, machine_named, one_of
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.emit.languages import MADE
 from jaxmesh.errors import printable
+from jaxmesh.frontends.mlir.attributes import x64_for
 from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, public_functions
 from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.jaxprs.compat import Axes, varying_axes
@@ -136,9 +137,6 @@ def say_step(text: str, start: float) -> None:
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-_WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
-
-
 def read_text(name: str) -> str:
     """Returns the text of a file, or of standard input for `-`."""
     if name != "-":
@@ -157,8 +155,7 @@ def read_file(arguments: argparse.Namespace) -> Generator[tuple[Source, tuple[in
     """
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     text = read_text(arguments.file)
-    wide = bool(_WIDE.search(text)) or bool(cast("Any", jax.config).jax_enable_x64)
-    with jax.enable_x64(wide), warnings.catch_warnings(record=True) as caught:
+    with x64_for(text), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             yield load_text(text), sizes

@@ -7,11 +7,12 @@ import re
 import sys
 from pathlib import Path
 
-from jaxmesh.analysis.diagnose.texts import texts_of, x64_for
+from jaxmesh.analysis.diagnose.texts import texts_of
 from jaxmesh.analysis.machines import DEFAULT
 from jaxmesh.analysis.upstream.environment import find_plugin
 from jaxmesh.cli.options import Commands, add_command, check_out, cluster_option, seed_of
 from jaxmesh.errors import UpstreamError, printable
+from jaxmesh.frontends.mlir.attributes import x64_for
 from jaxmesh.frontends.mlir.source import read
 from jaxmesh.runtime.progress import progress
 from jaxmesh.stages.from_mlir import from_mlir

@@ -132,16 +132,6 @@ def settings() -> Hashable:
     return _config.trace_context(), unkeyed_settings()
 
 
-def forget_dispatch(function: object) -> None:
-    """Clears the dispatch cache of a function made by `jax.jit`; its programs stay traced and compiled.
-
-    After a call that raised an error, JAX dispatches later calls through Python, which is twice as slow.
-    """
-    clear = getattr(function, "_clear_cache", None)
-    if clear is not None:
-        clear()
-
-
 class _OnClear:
     """A function in the form of a cache that JAX can clear."""
 

@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.user_frames import Place, describe, frame_of, frames, is_installed, name_of, places
+from jaxmesh.jaxprs.user_frames import PARSED, Place, describe, frame_of, frames, is_installed, name_of, places
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+(?!.*line [0-9]+: )")
@@ -248,7 +248,6 @@ def _character(found: re.Match[bytes]) -> bytes:
     return bytes([int(digits, 16)]) if digits else _LETTERS.get(letter, letter)
 
 
-_PARSED = re.compile(r'"-":([0-9]+):[0-9]+')
 _MOST = 4096
 """The source locations that are kept for further ops of one line."""
 
@@ -291,7 +290,7 @@ class TextSources(Sources):
             inner = inner.child_loc if isinstance(inner, _ir.NameLoc) else inner.callee
         if isinstance(inner, _ir.FileLineColLoc) and inner.filename == "-":
             return f"line {inner.start_line + self._offset}"
-        found = _PARSED.search(str(location))
+        found = PARSED.search(str(location))
         return "" if found is None else f"line {int(found[1]) + self._offset}"
 
     def inexpressible(self, op: str, line: str) -> str:

@@ -11,6 +11,7 @@ import functools
 import linecache
 import os
 import pathlib
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ import jaxlib
 from jax._src import source_info_util
 
 _util: Any = source_info_util
+PARSED = re.compile(r'"-":([0-9]+):([0-9]+)')
+"""The line and column of an op, in the location that MLIR's parser gives it."""
 SWITCH = "JAXMESH_PACKAGE_LINES"
 _FOLDERS = frozenset({"site-packages", "dist-packages"})
 _PACKAGE = str(pathlib.PurePath(__file__).parents[1]) + os.sep

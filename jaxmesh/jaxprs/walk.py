@@ -207,10 +207,28 @@ def text(jaxpr: Jaxpr) -> str:
 
 # --- equal constants -------------------------------------------------------------------------------------------------
 
-_SAMPLE = 1024
-"""Elements whose bytes tell most arrays apart, so that few are compared in whole."""
-_BLOCK = 1 << 20
-"""Bytes that are compared at a time."""
+_PART = 1 << 20
+"""The elements that are compared at once."""
+
+
+def sample(x: Array) -> tuple[Hashable, ...]:
+    """Returns the type and a few elements of an array, which differ for most arrays that are not equal."""
+    few = tuple(slice(None, None, max(1, n // 4)) for n in x.shape)
+    return x.shape, x.dtype, x[few].tobytes()
+
+
+def same_bits(x: Array, y: Array) -> bool:
+    """Returns True if all bits of two arrays of one shape and dtype are equal; stops at the first parts that differ."""
+    if x is y:
+        return True
+    if x.size > _PART and x.ndim:
+        axis = next(d for d, n in enumerate(x.shape) if n > 1)
+        split: Any = np.array_split
+        parts = (split(v, min(x.shape[axis], -(-x.size // _PART)), axis) for v in (x, y))
+        return all(map(same_bits, *parts))
+    a, b = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (x, y))
+    words = a.size // 8 * 8
+    return bool((a[:words].view(np.uint64) == b[:words].view(np.uint64)).all() and (a[words:] == b[words:]).all())
 
 
 class Contents:
@@ -229,20 +247,12 @@ class Contents:
         """Returns the first array that was given with this content: the given one, if it is the first."""
         # One element in memory, which may stand for more than memory holds.
         is_one = not any(array.strides)
-        flat = (array[(slice(1),) * array.ndim] if is_one else array).reshape(-1)
-        sample = flat[:: max(1, flat.size // _SAMPLE)]
-        alike = self._alike.setdefault((array.shape, array.dtype, is_one, sample.tobytes()), [])
-        found = next((a for a in alike if is_one or _is_equal(a, array)), None)
+        few = array[(slice(1),) * array.ndim] if is_one else array
+        alike = self._alike.setdefault((array.shape, is_one, *sample(few)), [])
+        found = next((a for a in alike if is_one or same_bits(a, array)), None)
         if found is None:
             alike.append(found := array)
         return found
-
-
-def _is_equal(a: Array, b: Array) -> bool:
-    if a is b:
-        return True
-    one, other = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
-    return all(np.array_equal(one[i : i + _BLOCK], other[i : i + _BLOCK]) for i in range(0, one.size, _BLOCK))
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

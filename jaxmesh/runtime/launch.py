@@ -17,7 +17,7 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 from jax.core import Tracer
@@ -26,7 +26,6 @@ from jaxmesh.errors import ForkError
 from jaxmesh.jaxprs.backend import has_lost_devices
 from jaxmesh.jaxprs.caches import (
     ARRAY,
-    forget_dispatch,
     is_jit_disabled,
     is_staged,
     is_transforming,
@@ -46,10 +45,6 @@ MOST_RUNNING = 24
 threads may be blocked so, while a running program waits in a collective for its part on a device not yet started."""
 
 
-class _Untraced(Exception):
-    """A function to be launched has not been traced yet."""
-
-
 class _Thread(threading.local):
     """The identity of a thread: the system reuses its numbers."""
 
@@ -60,14 +55,14 @@ class _Thread(threading.local):
 class _Started:
     """The programs that may be running, all launched by one thread; changed under the lock only."""
 
-    __slots__ = ("by", "depth", "lock", "results", "traces")
+    __slots__ = ("by", "depth", "lock", "results")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.by: object = None
         self.results: collections.deque[Any] = collections.deque()
-        # The number of nested launches, and whether the innermost function may be traced now.
-        self.depth, self.traces = 0, False
+        # The number of nested launches.
+        self.depth = 0
 
 
 _here = _Thread()
@@ -77,8 +72,6 @@ _started = _Started()
 def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Returns what `run`, a function that starts compiled programs, returns; other threads launch before or after.
 
-    A function of `jax.jit` is traced outside of the lock: the user's Python may wait for other threads.
-
     Raises:
       ForkError: the process was forked from one that had devices.
     """
@@ -86,46 +79,62 @@ def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     # that waits for those would be a deadlock.
     if is_staged():
         return run(*args, **kwargs)
-    if has_lost_devices():
-        check_process()
-    try:
-        return _launch_now(run, False, args, kwargs)
-    except _Untraced:
-        if _is_launching():
-            raise
-    if is_jit_disabled():
-        # Nothing is compiled: the function runs op by op on values.
-        return run(*args, **kwargs)
-    function: Any = run
-    with progress(f"first call of {getattr(run, '__name__', 'function')}"):
-        function.trace(*args, **kwargs)
-        forget_dispatch(function)
-        return _launch_now(run, True, args, kwargs)
+    check_process()
+    started = _started
+    with started.lock:
+        if started.by is not _here.name:
+            _wait_for_others()
+        depth = started.depth
+        # After `by`: readers without the lock read them in the other order.
+        started.depth = depth + 1
+        try:
+            out = run(*args, **kwargs)
+            _note(out)
+            return out
+        finally:
+            started.depth = depth
 
 
-class _NewCall:
-    """A function of `jax.jit`, or a compiled one, that remembers how its program is run again."""
+def launch_traced(jitted: Any, *args: object, **kwargs: object) -> Any:
+    """Launches a function of the user's, which `jax.jit` or `jax.shard_map` made.
 
-    def __init__(self, jitted: Any) -> None:
-        self._jitted, self.known = jitted, None
-        self.__name__ = getattr(jitted, "__name__", "function")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function."""
-        out, self.known = run_new(self._jitted, args, kwargs)
-        return out
-
-    def trace(self, *args: Any, **kwargs: object) -> Any:
-        """Traces the function."""
-        return self._jitted.trace(*args, **kwargs)
+    It is traced before, outside of the lock: the user's Python may wait for other threads.
+    """
+    if is_staged() or is_jit_disabled():
+        # With `jax.disable_jit` nothing is compiled: the function runs op by op on values.
+        return jitted(*args, **kwargs)
+    check_process()
+    with progress(f"call of {_name(jitted)}"):
+        # A function of `jax.shard_map` is traced as it runs.
+        if isinstance(cast("object", jitted), jax.stages.Wrapped):
+            jitted.trace(*args, **kwargs)
+        return launch(jitted, *args, **kwargs)
 
 
 def launch_new(jitted: Any, args: Sequence[object], kwargs: Mapping[str, Any], keeps: bool) -> tuple[object, object]:
-    """Launches a function; returns its results, and how `Dispatch` runs it again, if it is kept."""
+    """Launches as `launch_traced`; returns the results, and how `Dispatch` runs the program again, if it is kept."""
     if not keeps or is_transforming() or is_jit_disabled():
-        return launch(jitted, *args, **kwargs), None
-    call = _NewCall(jitted)
-    return launch(call, *args, **kwargs), call.known
+        return launch_traced(jitted, *args, **kwargs), None
+    check_process()
+    with progress(f"first call of {_name(jitted)}"):
+        jitted.trace(*args, **kwargs)
+        return launch_known(jitted, args, kwargs)
+
+
+def launch_known(run: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[object, object]:
+    """Launches a compiled program, or a function of `jax.jit` that was traced; returns what `run_new` does."""
+    known: object = None
+
+    def start() -> object:
+        nonlocal known
+        out, known = run_new(run, args, kwargs)
+        return out
+
+    return launch(start), known
+
+
+def _name(jitted: object) -> str:
+    return getattr(jitted, "__name__", "function")
 
 
 class Dispatch:
@@ -179,31 +188,9 @@ def _outside_of_launch() -> Generator[None]:
         started.depth = 1
 
 
-def _launch_now(run: Callable[..., R], traces: bool, args: Sequence[object], kwargs: Mapping[str, object]) -> R:
-    started = _started
-    with started.lock:
-        if started.by is not _here.name:
-            _wait_for_others()
-        depth, before = started.depth, started.traces
-        # After `by`: readers without the lock read them in the other order.
-        started.depth, started.traces = depth + 1, traces
-        try:
-            out = run(*args, **kwargs)
-            _note(out)
-            return out
-        finally:
-            started.depth, started.traces = depth, before
-
-
 def _is_launching() -> bool:
     """Returns True if this thread is launching a function."""
     return _started.depth > 0 and _started.by is _here.name
-
-
-def before_tracing() -> None:
-    """Leaves the lock, by an error that `launch` catches, before a user's function is traced."""
-    if _is_launching() and not _started.traces:
-        raise _Untraced("a function is traced before it is launched")
 
 
 def check_process() -> None:

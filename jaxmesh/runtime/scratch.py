@@ -1,8 +1,8 @@
-"""Temporary folders that are gone after their process, also if it was killed while a library worked in them.
+"""Temporary folders and processes that are gone after their process, also if it was killed while they were in use.
 
-A small process, the keeper, reads from a pipe which folders there are, and which process groups work in them. When the
-pipe ends, it kills the groups and removes the folders. The keeper is a child of the system's first process: what kills
-this process with its children does not kill the keeper.
+A small process, the keeper, reads from a pipe which folders and process groups there are. When the pipe ends, it kills
+the groups and removes the folders. The keeper is a child of the system's first process: what kills this process with
+its children does not kill the keeper.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _KEEPER = """
 import json, os, shutil, signal, sys, time
 if os.fork():
     os._exit(0)
-folders = {}
+kept = {}
 for line in sys.stdin:
     folder, group, ends = json.loads(line)
-    folders.pop(folder, None) if ends else folders.update({folder: group})
-for folder, group in folders.items():
+    kept.pop(folder or group, None) if ends else kept.update({folder or group: (folder, group)})
+for folder, group in kept.values():
     try:
         os.killpg(group, signal.SIGKILL) if group else None
     except ProcessLookupError:
         pass
-    for _ in range(100):
+    for _ in range(100 if folder else 0):
         shutil.rmtree(folder, ignore_errors=True)
         if not os.path.exists(folder):
             break
@@ -52,9 +52,14 @@ def make_folder(prefix: str, inside: Path | None = None) -> Path:
     return folder
 
 
-def end_with(folder: Path, group: int) -> None:
-    """Notes that a process group works in a folder: it ends with this process."""
+def end_with(folder: Path | None, group: int) -> None:
+    """Notes that a process group, which may work in a folder, ends with this process."""
     _tell(folder, group)
+
+
+def has_ended(group: int) -> None:
+    """Notes that a process group without a folder has ended: its number may be another one's."""
+    _tell(None, group, ends=True)
 
 
 def remove_folder(folder: Path) -> None:
@@ -97,7 +102,7 @@ def kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _tell(folder: Path, group: int | None, *, ends: bool = False) -> None:
+def _tell(folder: Path | None, group: int | None, *, ends: bool = False) -> None:
     global _pipe
     with _lock:
         if _pipe is None:
@@ -106,7 +111,7 @@ def _tell(folder: Path, group: int | None, *, ends: bool = False) -> None:
             quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": os.sep}
             subprocess.run(command, stdin=reader, start_new_session=True, check=True, **quiet)
             os.close(reader)
-        os.write(_pipe, json.dumps([str(folder), group, ends]).encode() + b"\n")
+        os.write(_pipe, json.dumps([folder and str(folder), group, ends]).encode() + b"\n")
 
 
 def _leave_keeper() -> None:

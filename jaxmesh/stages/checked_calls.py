@@ -23,7 +23,7 @@ from jaxmesh.jaxprs.trees import parameter_names, show_path
 from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.user_frames import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
-from jaxmesh.runtime.launch import launch, launch_new
+from jaxmesh.runtime.launch import launch_new, launch_traced
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.sharding.shard_attributes import named_axes
 from jaxmesh.tensor.mesh_tensor import MeshTensor, is_tensor
@@ -110,10 +110,10 @@ class CheckedCalls:
             # Copies of arguments are compared at every call.
             return launch_new(self._compiled_for("proven"), args, kwargs, keeps and not self._here.checks_arguments)
         if is_staged():
-            return launch(self._compiled_for("later"), *args, **kwargs), None
+            return self._compiled_for("later")(*args, **kwargs), None
         with self._lock:
             run = self._compiled_for("now")
-            return raise_differences(self._collector, lambda: launch(run, *args, **kwargs)), None
+            return raise_differences(self._collector, lambda: launch_traced(run, *args, **kwargs)), None
 
     def _compiled_for(self, way: str) -> Callable[..., object]:
         key = way, unkeyed_settings()

@@ -22,7 +22,7 @@ from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import PyTree
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
-from jaxmesh.runtime.launch import Dispatch, launch, launch_new
+from jaxmesh.runtime.launch import Dispatch, launch, launch_known
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import AnyMesh, storage_spec
 from jaxmesh.stages.arguments import check_call, check_donated, flatten, prepare_leaf
@@ -92,7 +92,7 @@ class Compiled(HasArguments):
             raise
 
     def _run_new(self, *args: object, **kwargs: object) -> tuple[object, object]:
-        """Runs a call; returns its results, and how the program is run again, as `launch_new` does."""
+        """Runs a call; returns its results, and how the program is run again, as `launch_known` does."""
         if not is_multi_process():
             return self._start(args, kwargs, self._simple)
         with synchronised_launch(self._boundary.mesh):
@@ -114,7 +114,7 @@ class Compiled(HasArguments):
         leaves = [_place(prepare_leaf(x), s) for x, s in zip(given, self._shardings, strict=True)]
         # An array of NumPy is copied, and a tensor that is taken apart is another one: neither is kept.
         if keeps and not is_transforming() and all(map(operator.is_, leaves, jax.tree.leaves((args, kwargs)))):
-            return launch_new(self._call, leaves, {}, keeps=True)
+            return launch_known(self._call, leaves, {})
 
         def start() -> Any:
             # Also inside a trace: an executable is not a part of the program being traced.

@@ -36,7 +36,7 @@ from jaxmesh.jaxprs.user_trace import (
     uses_names,
 )
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
-from jaxmesh.runtime.launch import Dispatch, before_tracing, launch_new
+from jaxmesh.runtime.launch import Dispatch, launch_new
 from jaxmesh.runtime.progress import progress
 from jaxmesh.sharding.mesh import (
     AnyMesh,
@@ -252,7 +252,6 @@ class JitFunction:
 
         @functools.wraps(self._fun)
         def run(*args: object, **kwargs: object) -> Any:
-            before_tracing()
             with self._context():
                 return self._plain(*args, **kwargs)
 
@@ -280,7 +279,6 @@ class JitFunction:
     def _trace_lower_run(
         self, args: Sequence[object], kwargs: dict[str, Any], checks: Checks | None, carried: ends.Carried | None
     ) -> Any:
-        before_tracing()
         call = self._calls.flatten(args, kwargs)
         if is_jit_disabled() and not any(map(is_tensor, call.leaves)):
             # A function that splits tensors by hand needs a region.

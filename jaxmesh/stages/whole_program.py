@@ -17,6 +17,7 @@ from jax.tree_util import PyTreeDef
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.frontends.jax.shard_map import is_region
+from jaxmesh.frontends.stablehlo.trace import on_mesh
 from jaxmesh.jaxprs import evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var, as_abstract
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
@@ -196,7 +197,7 @@ def as_function(
 ) -> object:
     """Returns a jitted function of a program's trees that calls a function of flat arguments."""
     mesh = with_devices(boundary.mesh)
-    places, explicit = [_placed(s, mesh) for s in ins], AxisType.Explicit in boundary.mesh.axis_types
+    places, explicit = [on_mesh(s, mesh) for s in ins], AxisType.Explicit in boundary.mesh.axis_types
     args, kwargs = jax.tree.unflatten(boundary.in_tree, [i in boundary.donated for i in range(len(places))])
 
     def call(*args: object, **kwargs: Any) -> PyTree:
@@ -208,7 +209,7 @@ def as_function(
         return jax.tree.unflatten(out_tree, run(*leaves))
 
     call.__name__ = call.__qualname__ = boundary.name
-    results = jax.tree.unflatten(out_tree, [_placed(s, mesh) for s in outs])
+    results = jax.tree.unflatten(out_tree, [on_mesh(s, mesh) for s in outs])
     options = {} if kwargs else {"in_shardings": jax.tree.unflatten(boundary.in_tree, places)[0]}
     if boundary.donated:
         options["donate_argnums"] = [i for i, flags in enumerate(args) if _all(flags)]
@@ -219,10 +220,6 @@ def as_function(
 def _all(flags: object) -> bool:
     leaves = jax.tree.leaves(flags)
     return bool(leaves) and all(leaves)
-
-
-def _placed(sharding: NamedSharding | None, mesh: AnyMesh) -> NamedSharding | None:
-    return None if sharding is None else NamedSharding(mesh, sharding.spec)
 
 
 def _place(line_of: Callable[[Eqn, str], str], eqn: Eqn, caller: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,9 +13,11 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.integer_uses import FEW, IntegerUses, Need, indexed
 from jaxmesh.analysis.diagnose.reference_value import ReferenceValue, is_entered
-from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.analysis.record.metrics import rounding_unit
 from jaxmesh.frontends.stablehlo.call import enum_of
+from jaxmesh.frontends.stablehlo.reductions import dot_dims
+from jaxmesh.frontends.stablehlo.windows import convolution_dims
 
 Choice = tuple[int, str]
 """A choice of the program: the number of the value that it gives, and which way it goes."""
@@ -46,8 +47,6 @@ _TURNED = 1 / 16
 _MOVED = ("reshape", "transpose", "broadcast_in_dim", "slice", "convert", "reverse", "concatenate", "pad", "reduce")
 _LINEAR = (*_MOVED, "dot_general", "convolution", "multiply", "divide", "add", "subtract", "negate", "gather", "select")
 _POLES = (".divide", ".log", ".rsqrt", ".power", ".log_plus_one")
-_CONTRACTED = re.compile(r"(lhs|rhs)_contracting_dimensions = \[([^\]]*)\]")
-_KERNEL = re.compile(r"x\[([^\]]*)\]->")
 
 
 class Draws:
@@ -382,13 +381,12 @@ def _scales(block: Any, types: Sequence[jax.ShapeDtypeStruct]) -> dict[int, floa
         if name in _MOVED and operands and operands[0] in roots:
             roots.update(dict.fromkeys(op.results, roots[operands[0]]))
         if name == "dot_general":
-            dims = dict(_CONTRACTED.findall(str(op.attributes["dot_dimension_numbers"])))
             side = 1 if operands[1] in roots else 0
-            shape = operands[side].type.shape
-            count = math.prod(shape[int(d)] for d in dims.get(("lhs", "rhs")[side], "").split(",") if d.strip())
-        elif name == "convolution" and (found := _KERNEL.search(str(op.attributes["dimension_numbers"]))):
+            shape, (contracted, _) = operands[side].type.shape, dot_dims(op)
+            count = math.prod(shape[d] for d in contracted[side])
+        elif name == "convolution":
             side, shape = 1, operands[1].type.shape
-            count = math.prod(n for n, d in zip(shape, found[1].split(","), strict=True) if d.strip() != "o")
+            count = math.prod(shape[d] for d in convolution_dims(op).rhs_spec[1:])
         else:
             continue
         if (argument := roots.get(operands[side])) is not None and len(types[argument].shape) > 1:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.mlir.attributes import Types
+from jaxmesh.frontends.stablehlo.call import enum_of
+from jaxmesh.frontends.stablehlo.reductions import dot_dims, kind_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec
+from jaxmesh.frontends.stablehlo.windows import convolution_dims
 
 _NAMES = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "maximum": "max", "minimum": "min",
@@ -17,25 +23,11 @@ _NAMES = {
     "cbrt": "cbrt", "sine": "sin", "cosine": "cos", "tan": "tan", "floor": "floor", "ceil": "ceil", "sign": "sign",
     "not": "bitwise_not", "is_finite": "is_finite", "select": "select", "clamp": "clamp",
 }  # fmt: skip
-_REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "all", "or": "any"}
-_TYPE = re.compile(r"tensor<((?:\d+x)*)(\w+)>")
-_DTYPES = {"i1": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}
-_CONV = re.compile(r"\[([^\]]*)\]x\[([^\]]*)\]->\[([^\]]*)\]")
+_TRUTHS = {"and": "all", "or": "any"}
 
 
-def shape_and_dtype(written: Any) -> tuple[tuple[int, ...], str]:
-    """Returns the shape and JAX's dtype of a tensor type.
-
-    >>> shape_and_dtype("tensor<4x8xf32>")
-    ((4, 8), 'float32')
-    """
-    found = _TYPE.fullmatch(str(written))
-    if found is None:
-        raise KeyError(str(written))
-    dtype = _DTYPES.get(found[2]) or found[2].replace("ui", "uint").replace(
-        "i", "int" if found[2][0] == "i" else "i", 1
-    )
-    return tuple(int(n) for n in found[1].split("x") if n), dtype
+def _type(value: Any) -> jax.ShapeDtypeStruct:
+    return Types(lambda _: None, wide=True)(value.type)
 
 
 def _numbers(op: Any, name: str) -> list[int]:
@@ -48,43 +40,28 @@ def _slice(op: Any, x: str) -> str:
 
 
 def _dot(op: Any, x: str, y: str) -> str:
-    text = str(op.attributes["dot_dimension_numbers"])
-
-    def dims(name: str) -> tuple[int, ...]:
-        found = re.search(rf"{name} = \[([^\]]*)\]", text)
-        return tuple(int(n) for n in found[1].split(",")) if found else ()
-
-    numbers = tuple((dims(f"lhs_{k}_dimensions"), dims(f"rhs_{k}_dimensions")) for k in ("contracting", "batching"))
-    return f"lax.dot_general({x}, {y}, {numbers})"
+    return f"lax.dot_general({x}, {y}, {dot_dims(op)})"
 
 
 def _reduce(op: Any, x: str, start: str) -> str:
-    inner, *rest = [o.operation for o in op.regions[0].blocks[0].operations]
-    if len(rest) != 1:
+    kind = kind_of(op)
+    if kind is None or (kind in _TRUTHS and _type(op.results[0]).dtype != bool):
         raise KeyError("reduce")
-    name = _REDUCTIONS[inner.name.partition(".")[2]]
-    return f"jnp.{name}({x}, {tuple(_numbers(op, 'dimensions'))})"
+    return f"jnp.{_TRUTHS.get(kind, kind)}({x}, {tuple(_numbers(op, 'dimensions'))})"
 
 
 def _convolution(op: Any, x: str, k: str) -> str:
-    found = _CONV.search(str(op.attributes["dimension_numbers"]))
-    if found is None or any(n in op.attributes for n in ("window_reversal",)):
+    if any(_numbers(op, "window_reversal")):
         raise KeyError("convolution")
-    marks = [[m.strip() for m in part.split(",")] for part in found.groups()]
-
-    def spec(names: Sequence[str], first: str, second: str) -> tuple[int, ...]:
-        spatial = sorted((n for n in names if n.isdigit()), key=int)
-        return tuple(names.index(n) for n in (first, second, *spatial))
-
-    numbers = spec(marks[0], "b", "f"), spec(marks[1], "o", "i"), spec(marks[2], "b", "f")
-    rank = len(marks[0]) - 2
+    numbers = convolution_dims(op)
+    rank = len(numbers.lhs_spec) - 2
     strides = _numbers(op, "window_strides") or [1] * rank
     padding = _numbers(op, "padding") or [0] * 2 * rank
     pairs = [(padding[2 * i], padding[2 * i + 1]) for i in range(rank)]
-    more = {"lhs_dilation": "lhs_dilation", "rhs_dilation": "rhs_dilation"}
-    options = "".join(f", {k}={_numbers(op, a)}" for k, a in more.items() if _numbers(op, a))
-    groups = int(op.attributes["feature_group_count"])
-    options += f", feature_group_count={groups}" if groups > 1 else ""
+    dilations = ("lhs_dilation", "rhs_dilation")
+    options = "".join(f", {name}={_numbers(op, name)}" for name in dilations if _numbers(op, name))
+    counts = {name: int(op.attributes[name]) for name in ("feature_group_count", "batch_group_count")}
+    options += "".join(f", {name}={n}" for name, n in counts.items() if n > 1)
     return (
         f"lax.conv_general_dilated({x}, {k}, {strides}, {pairs}{options}, "
         f"dimension_numbers=lax.ConvDimensionNumbers({', '.join(map(str, numbers))}))"
@@ -92,13 +69,13 @@ def _convolution(op: Any, x: str, k: str) -> str:
 
 
 def _constant(op: Any) -> str:
-    shape, dtype = shape_and_dtype(op.results[0].type)
+    kind = _type(op.results[0])
     value = op.attributes["value"]
     if not value.is_splat:
         raise KeyError("constant")
     number = value.get_splat_value().value
     text = f"float('{number}')" if isinstance(number, float) and not math.isfinite(number) else repr(number)
-    return f"jnp.full({shape}, {text}, {dtype!r})"
+    return f"jnp.full({kind.shape}, {text}, {kind.dtype.name!r})"
 
 
 def _pad(op: Any, x: str, value: str) -> str:
@@ -108,7 +85,7 @@ def _pad(op: Any, x: str, value: str) -> str:
 
 
 def _reshape(op: Any, x: str) -> str:
-    return f"{x}.reshape({shape_and_dtype(op.results[0].type)[0]})"
+    return f"{x}.reshape({_type(op.results[0]).shape})"
 
 
 def _transpose(op: Any, x: str) -> str:
@@ -116,12 +93,12 @@ def _transpose(op: Any, x: str) -> str:
 
 
 def _broadcast(op: Any, x: str) -> str:
-    shape, dims = shape_and_dtype(op.results[0].type)[0], tuple(_numbers(op, "broadcast_dimensions"))
-    return f"lax.broadcast_in_dim({x}, {shape}, {dims})"
+    dims = tuple(_numbers(op, "broadcast_dimensions"))
+    return f"lax.broadcast_in_dim({x}, {_type(op.results[0]).shape}, {dims})"
 
 
 def _convert(op: Any, x: str) -> str:
-    return f"{x}.astype({shape_and_dtype(op.results[0].type)[1]!r})"
+    return f"{x}.astype({_type(op.results[0]).dtype.name!r})"
 
 
 def _reverse(op: Any, x: str) -> str:
@@ -133,13 +110,12 @@ def _concatenate(op: Any, *xs: str) -> str:
 
 
 def _iota(op: Any) -> str:
-    shape, dtype = shape_and_dtype(op.results[0].type)
-    return f"lax.broadcasted_iota({dtype!r}, {shape}, {int(op.attributes['iota_dimension'])})"
+    kind = _type(op.results[0])
+    return f"lax.broadcasted_iota({kind.dtype.name!r}, {kind.shape}, {int(op.attributes['iota_dimension'])})"
 
 
 def _compare(op: Any, x: str, y: str) -> str:
-    direction = re.findall(r"[A-Z]{2}", str(op.attributes["comparison_direction"]))[-1]
-    return f"lax.{direction.lower()}({x}, {y})"
+    return f"lax.{enum_of(op, 'comparison_direction').lower()}({x}, {y})"
 
 
 _PRINTERS: Mapping[str, Callable[..., str]] = {
@@ -183,11 +159,12 @@ def as_jax(
             text = plain or _PRINTERS[kind](op, *operands)
             names[op.results[0]] = f"v{len(lines)}"
             lines.append(f"    v{len(lines)} = {text}")
-        types = [shape_and_dtype(v.type) for v in inputs]
-    except KeyError:
+        types = [_type(v) for v in inputs]
+    except (KeyError, UnsupportedError):
         return None
     places = [f"NamedSharding(mesh, {_spec(s)})" for s in shardings]
-    rows = [f"    jax.ShapeDtypeStruct({s}, {d!r}, sharding={p})," for (s, d), p in zip(types, places, strict=True)]
+    kinds = [f"{t.shape}, {t.dtype.name!r}" for t in types]
+    rows = [f"    jax.ShapeDtypeStruct({k}, sharding={p})," for k, p in zip(kinds, places, strict=True)]
     out = "" if result is None else f", out_shardings=NamedSharding(mesh, {_spec(result)})"
     return "\n".join([
         "import jax",

@@ -13,15 +13,17 @@ from typing import Any
 from jaxmesh.analysis.diagnose.culprit import Culprit, cause_of
 from jaxmesh.analysis.diagnose.movements import distance_of_forms
 from jaxmesh.analysis.diagnose.proof import Proof
-from jaxmesh.analysis.diagnose.rounding import EXACT, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.rounding import EXACT, is_exact
 from jaxmesh.analysis.diagnose.stage import Coordinate, StageProgram
 from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.analysis.diagnose.wrong_values import WrongElements, WrongValue
+from jaxmesh.analysis.record.metrics import rounding_unit
 from jaxmesh.dialects.program import Op
 from jaxmesh.drawing.html import escape_lines, fragment
 from jaxmesh.drawing.picture import TensorPicture, tensor_html
 from jaxmesh.drawing.placement import Shard, cut_boxes, make_placement
 from jaxmesh.frontends.stablehlo.shardings import show
+from jaxmesh.jaxprs.source_locations import short_location
 
 RIGHT, LESS_PRECISE, WRONG, REFUSED, NOT_COMPARABLE = (
     "right",
@@ -162,7 +164,7 @@ class Diagnosis:
         """Returns what is wrong, at which line of the user, and what it should have been; empty if nothing is."""
         if self.verdict in (REFUSED, NOT_COMPARABLE):
             return self.cause
-        of = f" of {_short(self.source)}" if self.source else ""
+        of = f" of {short_location(self.source)}" if self.source else ""
         wanted = f", should compute {self.expected} of the unsharded program" if self.expected else ""
         if self.between is not None:
             first, last = self.between
@@ -191,12 +193,6 @@ def _devices(names: Sequence[str]) -> str:
 
 def _finite(x: float) -> float | None:
     return x if math.isfinite(x) else None
-
-
-def _short(source: str) -> str:
-    """Returns a source line without folders and column."""
-    found = re.fullmatch(r"(.+?):(\d+):\d+", source)
-    return source if found is None else f"{pathlib.PurePath(found[1]).name}:{found[2]}"
 
 
 def worst_of(found: Iterable[Diagnosis]) -> Diagnosis:
@@ -234,7 +230,7 @@ def wrong_diagnosis(
         between=between,
         iteration=None if between else rounds[0] if len(rounds) == 1 else rounds or None,
         source=source or (expected.place if expected else ""),
-        expected="" if expected is None else f"{expected.op} ({_short(expected.place)})",
+        expected="" if expected is None else f"{expected.op} ({short_location(expected.place)})",
         axes=cause.axes,
         dims=cause.dims,
         devices=() if shown is None else shown.devices,

@@ -14,9 +14,10 @@ from jaxmesh.analysis.diagnose.movements import NAMES, does_nothing, is_collecti
 from jaxmesh.analysis.diagnose.proposals import Proposal, informative
 from jaxmesh.analysis.diagnose.reference_value import Reference, ReferenceValue
 from jaxmesh.analysis.diagnose.replay import Replay
-from jaxmesh.analysis.diagnose.rounding import EXACT, error_of, rounding_unit, tolerance
+from jaxmesh.analysis.diagnose.rounding import EXACT, error_of, tolerance
 from jaxmesh.analysis.diagnose.stage import Array, Copies
 from jaxmesh.analysis.diagnose.tracking import Track
+from jaxmesh.analysis.record.metrics import rounding_unit
 from jaxmesh.dialects.program import Op, Type
 from jaxmesh.frontends.stablehlo.call import enum_of
 

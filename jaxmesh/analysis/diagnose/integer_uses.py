@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from jaxlib.mlir.dialects import stablehlo as hlo
 
 from jaxmesh.frontends.stablehlo.call import enum_of
 from jaxmesh.frontends.stablehlo.control_flow import find_counter
@@ -313,30 +314,25 @@ def indexed(op: Any) -> Iterator[tuple[Any, Span]]:
         for size, part, index in zip(operands[0].type.shape, taken, operands[first:], strict=True):
             yield index, (0, size - int(part))
     elif name in ("gather", "dynamic_gather"):
-        shape, numbers = operands[0].type.shape, str(op.attributes["dimension_numbers"])
+        shape, dims = operands[0].type.shape, hlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
         taken = list(op.attributes["slice_sizes"]) if name == "gather" else [1] * len(shape)
-        spans = [(0, shape[d] - int(taken[d])) for d in _listed(numbers, "start_index_map")]
-        yield from _components(operands[1], spans, _listed(numbers, "index_vector_dim"))
+        spans = [(0, shape[d] - int(taken[d])) for d in dims.start_index_map]
+        yield from _components(operands[1], spans, dims.index_vector_dim)
     elif name == "scatter":
-        count, numbers = len(operands) // 2, str(op.attributes["scatter_dimension_numbers"])
+        count, dims = len(operands) // 2, hlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
         shape, update = operands[0].type.shape, operands[count + 1].type.shape
-        inserted = {*_listed(numbers, "inserted_window_dims"), *_listed(numbers, "input_batching_dims")}
-        window = [update[d] for d in _listed(numbers, "update_window_dims")]
+        inserted = {*dims.inserted_window_dims, *dims.input_batching_dims}
+        window = [update[d] for d in dims.update_window_dims]
         sizes = iter(window)
         taken = [1 if d in inserted else next(sizes, 1) for d in range(len(shape))]
-        spans = [(0, shape[d] - taken[d]) for d in _listed(numbers, "scatter_dims_to_operand_dims")]
-        yield from _components(operands[count], spans, _listed(numbers, "index_vector_dim"))
+        spans = [(0, shape[d] - taken[d]) for d in dims.scattered_dims_to_operand_dims]
+        yield from _components(operands[count], spans, dims.index_vector_dim)
 
 
-def _components(indices: Any, spans: Sequence[Span], dim: Sequence[int]) -> Iterator[tuple[Any, Span]]:
+def _components(indices: Any, spans: Sequence[Span], dim: int) -> Iterator[tuple[Any, Span]]:
     """Yields the indices of each dim, which may be concatenated; else what suits every dim."""
     op = indices.owner
-    if _name(op) == "concatenate" and [int(op.attributes["dimension"])] == list(dim) and len(op.operands) == len(spans):
+    if _name(op) == "concatenate" and int(op.attributes["dimension"]) == dim and len(op.operands) == len(spans):
         yield from zip(op.operands, spans, strict=True)
     elif spans:
         yield indices, min(spans, key=lambda s: s[1])
-
-
-def _listed(numbers: str, name: str) -> list[int]:
-    found = re.search(rf"{name} = (?:\[([^\]]*)\]|(\d+))", numbers)
-    return [int(n) for n in (found[1] or found[2] or "").split(",") if n.strip()] if found else []

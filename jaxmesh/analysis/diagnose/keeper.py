@@ -21,8 +21,8 @@ from jaxmesh.analysis.diagnose.region import (
     whole,
     write_out,
 )
-from jaxmesh.analysis.diagnose.rounding import rounding_unit
 from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.analysis.record.metrics import rounding_unit
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.reductions import kind_of

@@ -15,7 +15,8 @@ from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.replay import Replay
 from jaxmesh.analysis.diagnose.rounding import EXACT, error_of
 from jaxmesh.analysis.diagnose.stage import Copies
-from jaxmesh.analysis.diagnose.tracking import Output, Track, Value
+from jaxmesh.analysis.diagnose.tracking import Output, Track
+from jaxmesh.dialects.program import Value
 
 Rounded = Callable[[bool, float, int], Reference]
 """Runs the program with other roundings: also in the bodies of loops or not, of a rounding unit, for a seed."""

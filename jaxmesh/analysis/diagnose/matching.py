@@ -13,9 +13,11 @@ import numpy as np
 
 from jaxmesh.analysis.diagnose.cuts import global_shapes, placements, placements_of_size
 from jaxmesh.analysis.diagnose.reference_value import Reference
-from jaxmesh.analysis.diagnose.rounding import PART, as_numbers, error_of, rounding_unit, tolerance
-from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, as_pairs, block_of, is_same, sample
+from jaxmesh.analysis.diagnose.rounding import PART, as_numbers, error_of, tolerance
+from jaxmesh.analysis.diagnose.stage import Array, Coordinate, Copies, as_pairs, block_of
+from jaxmesh.analysis.record.metrics import rounding_unit
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.jaxprs.walk import same_bits, sample
 
 _FLIPPED = 0.02
 """The share of integers or booleans that carried rounding may change."""
@@ -128,7 +130,7 @@ class Globals:
         """Adds a value; returns the number of the first equal one."""
         number = len(self.arrays)
         alike = self._alike.setdefault((apart, sample(array)), [])
-        first = next((n for n in alike if is_same(self.arrays[n], array)), number)
+        first = next((n for n in alike if same_bits(self.arrays[n], array)), number)
         alike += [number] if first == number else []
         self.arrays.append(array)
         self.same.append(first)

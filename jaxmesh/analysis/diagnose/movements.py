@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.analysis.diagnose.rounding import GROWTH, rounding_unit
+from jaxmesh.analysis.diagnose.rounding import GROWTH
 from jaxmesh.analysis.diagnose.stage import Array
+from jaxmesh.analysis.record.metrics import rounding_unit
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Type

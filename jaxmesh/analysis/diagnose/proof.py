@@ -14,9 +14,10 @@ from jaxmesh.analysis.diagnose.movements import does_nothing, is_collective, is_
 from jaxmesh.analysis.diagnose.proposals import Proposal, Proposals, informative
 from jaxmesh.analysis.diagnose.replay import Budget, Replay
 from jaxmesh.analysis.diagnose.rounding import GROWTH, error_of
-from jaxmesh.analysis.diagnose.stage import Copies, is_same
-from jaxmesh.analysis.diagnose.tracking import Track, Value
-from jaxmesh.dialects.program import Op
+from jaxmesh.analysis.diagnose.stage import Copies
+from jaxmesh.analysis.diagnose.tracking import Track
+from jaxmesh.dialects.program import Op, Value
+from jaxmesh.jaxprs.walk import same_bits
 
 _RUNS = 96
 """The most runs of the rest of a text."""
@@ -195,7 +196,7 @@ class Prover:
         first = copies[min(copies)]
         read = [e for v in self.track.operands(proposal.op) for e in self.track.held(v)]
         is_whole = bool(read) and not any(e.partial or any(e.placement) for e in read) and not self._sums_copies
-        if (is_whole or is_collective(proposal.op)) and all(x is first or is_same(x, first) for x in copies.values()):
+        if (is_whole or is_collective(proposal.op)) and all(x is first or same_bits(x, first) for x in copies.values()):
             # A reduction leaves the whole on all devices, and so does an operation on whole values.
             return False
         if all(x.size > 1 and (x == x.flat[0]).all() for x in proposal.right.values()):

@@ -27,10 +27,10 @@ from jaxmesh.analysis.diagnose.region import REGION
 from jaxmesh.analysis.diagnose.rounding import error_of, tolerance
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array, Copies
-from jaxmesh.analysis.diagnose.tracking import Track, Value
+from jaxmesh.analysis.diagnose.tracking import Track
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op
+from jaxmesh.dialects.program import Op, Value
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 
 _PLACEMENTS, _ANY = 6, 12

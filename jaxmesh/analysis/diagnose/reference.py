@@ -25,15 +25,15 @@ from jaxmesh.analysis.diagnose.reference_value import Reference
 from jaxmesh.analysis.diagnose.region import INSIDE, REGION
 from jaxmesh.analysis.diagnose.source_lines import SourceLines
 from jaxmesh.analysis.diagnose.stage import Array
-from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, texts_of, x64_for
+from jaxmesh.analysis.diagnose.texts import StageTexts, chosen, graphs, texts_of
 from jaxmesh.dialects.quoting import axis_names
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
-from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.attributes import x64_for
 from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.mlir.source import read as read_text
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.decisions import Decisions
-from jaxmesh.frontends.stablehlo.gspmd import inline_calls, walk
+from jaxmesh.frontends.stablehlo.gspmd import ends, inline_calls, walk
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, Sharding
 from jaxmesh.frontends.stablehlo.text import read_boundary, read_function
@@ -170,11 +170,7 @@ class _GlobalProgram:
         with module.context, _ir.Location.unknown(module.context):
             main = inline_calls(module, function.name)
             block = main.regions[0].blocks[0]
-            *_, end = block.operations
-            stated = [
-                _stated_ends(main, name, count)
-                for name, count in (("arg_attrs", len(block.arguments)), ("res_attrs", len(end.operands)))
-            ]
+            stated = [list(map(shardings.of_end, rows)) for _, _, rows in ends(main)]
             arguments, results = ([_read_whole(a) for a in side] for side in stated)
             asked = [[_read_whole(a) if a is not None and _is_closed(a) else None for a in side] for side in stated]
             reference = Reference(function.name, read.axes, arguments, results, module=module, block=block, asked=asked)
@@ -264,8 +260,8 @@ def declare(reference: Reference, compiled: str) -> None:
     """
     if not compiled:
         return
-    ends = read_boundary(compiled)
-    sides = (ends.arguments, reference.arguments), (ends.results, reference.results)
+    boundary = read_boundary(compiled)
+    sides = (boundary.arguments, reference.arguments), (boundary.results, reference.results)
     if not all(len(side) == len(own) for side, own in sides):
         return
     sizes, reference.otherwise = reference.axes or {}, []
@@ -285,20 +281,9 @@ def _over_several(sharding: Sharding, sizes: Mapping[str, int]) -> Sharding:
     return tuple(tuple(a for a in axes if sizes.get(a, 1) > 1) for axes in sharding)
 
 
-def _stated_ends(main: Any, name: str, count: int) -> list[Any]:
-    """Returns the sharding attribute of each argument or result; None without one."""
-    if name not in main.attributes:
-        return [None] * count
-    rows = [dict(entries(a)) for a in main.attributes[name]]
-    return [_sdy.TensorShardingAttr(row[SHARDING]) if SHARDING in row else None for row in rows]
-
-
 def _read_whole(attribute: Any) -> Sharding | None:
     """Returns a sharding; None without one, and for parts of axes."""
-    dims = [_sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings] if attribute is not None else []
-    if attribute is None or any(_sdy.AxisRefAttr(a).sub_axis_info is not None for d in dims for a in d.axes):
-        return None
-    return shardings.read(attribute)
+    return None if attribute is None or shardings.has_parts(attribute) else shardings.read(attribute)
 
 
 def _is_closed(attribute: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +11,7 @@ import numpy as np
 from jaxmesh.analysis.diagnose.source_lines import line
 from jaxmesh.analysis.diagnose.stage import Array
 from jaxmesh.frontends.stablehlo.shardings import Sharding
-
-_PARSED = re.compile(r'"-":(\d+):(\d+)')
+from jaxmesh.jaxprs.user_frames import PARSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class ReferenceValue:
     @property
     def place(self) -> str:
         """The user's source line; without one, the line of the text, as `-:line:column`."""
-        found = self.operation is not None and _PARSED.search(str(self.value.owner.location))
+        found = self.operation is not None and PARSED.search(str(self.value.owner.location))
         return self.source or (f"-:{found[1]}:{found[2]}" if found else "")
 
 

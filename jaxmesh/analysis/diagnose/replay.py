@@ -17,7 +17,6 @@ from jaxmesh.analysis.diagnose.stage import (
     StageProgram,
     StageTrace,
     copies_of,
-    is_same,
     run_trace,
     trace_stage,
 )
@@ -270,4 +269,4 @@ def _alike(x: Any, y: Any) -> bool:
     a: Array
     b: Array
     a, b = np.asarray(x), np.asarray(y)
-    return a.shape == b.shape and a.dtype == b.dtype and is_same(a, b)
+    return a.shape == b.shape and a.dtype == b.dtype and walk.same_bits(a, b)

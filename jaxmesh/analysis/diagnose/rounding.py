@@ -22,12 +22,6 @@ PART = 1 << 22
 """The elements that are compared at once."""
 
 
-def rounding_unit(dtype: Any) -> float:
-    """Returns the distance from 1 to the next number of a dtype; 0 for integers."""
-    kinds: Any = jnp
-    return float(kinds.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
-
-
 def is_exact(error: float) -> bool:
     """Returns True if float32 explains an error."""
     return error <= tolerance(EXACT, 0.0)

@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.jaxprs.user_frames import name_of
+from jaxmesh.jaxprs.user_frames import PARSED, name_of
 
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)\s*$", re.MULTILINE)
 _USED = re.compile(r"#loc\d*")
 _TRAILING = re.compile(r"\bloc\((.*)\)$")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"(?::(\d+):(\d+))?')
 """A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
-_PARSED = re.compile(r'"-":(\d+):\d+')
 _NAMELESS = "-:"
 """How a line of a text begins that MLIR parsed without a name."""
 _DEEPEST = 64
@@ -59,7 +58,7 @@ class SourceLines:
 
     def of_operation(self, location: Any, offset: int) -> str:
         """Returns the same of an operation of a text that MLIR parsed; of an inlined one, the line of the call."""
-        found = [self.at(int(n) + offset) for n in _PARSED.findall(str(location))]
+        found = [self.at(int(n) + offset) for n, _ in PARSED.findall(str(location))]
         return next((f for f in found if _is_line(f)), next(filter(None, found), ""))
 
     def _resolve(self, location: str, depth: int) -> str:

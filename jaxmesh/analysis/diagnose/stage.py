@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,8 +38,6 @@ Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
 Copies = dict[Coordinate, Array]
 """The value of each device, by its mesh coordinate."""
-_PART = 1 << 20
-"""The elements that are compared at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +148,7 @@ def without_equal(x: Array, axes: Sequence[str]) -> tuple[Array, tuple[str, ...]
     kept = list(axes)
     for axis in axes:
         rows = np.moveaxis(x, kept.index(axis), 0)
-        if all(is_same(rows[0], row) for row in rows[1:]):
+        if all(walk.same_bits(rows[0], row) for row in rows[1:]):
             x = rows[0]
             kept.remove(axis)
     return x, tuple(kept)
@@ -313,29 +311,6 @@ def _read_after_free(function: Any, first: int, end: int) -> tuple[str, int, int
     return None if value is None else ("func.return", end, freed[value])
 
 
-def sample(x: Array) -> Hashable:
-    """Returns the type and a few elements of an array, which differ for most arrays that are not equal."""
-    few = tuple(slice(None, None, max(1, n // 4)) for n in x.shape)
-    return x.shape, x.dtype.name, x[few].tobytes()
-
-
-def is_same(x: Array, y: Array) -> bool:
-    """Returns True if arrays of one type have the same bits; stops at the first rows that differ."""
-    if x is y:
-        return True
-    if x.size > _PART and x.ndim:
-        return all(is_same(a, b) for a, b in zip(_parts(x), _parts(y), strict=True))
-    a, b = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (x, y))
-    words = a.size // 8 * 8
-    return bool((a[:words].view(np.uint64) == b[:words].view(np.uint64)).all() and (a[words:] == b[words:]).all())
-
-
-def _parts(x: Array) -> list[Array]:
-    axis = next(d for d, n in enumerate(x.shape) if n > 1)
-    split: Any = np.array_split
-    return split(x, min(x.shape[axis], -(-x.size // _PART)), axis)
-
-
 def _share(value: Any) -> None:
     """Makes equal copies one object, so that what follows is computed once for all of their devices."""
     if not isinstance(value, Shards):
@@ -343,14 +318,8 @@ def _share(value: Any) -> None:
     objects = {id(x): x for x in value.values()}
     if len(objects) == 1:
         return
-    first: dict[Hashable, list[tuple[Array, Any]]] = defaultdict(list)
-    shared: dict[int, Any] = {}
-    for key, shard in objects.items():
-        array = np.asarray(shard)
-        alike = first[sample(array)]
-        shared[key] = next((other for known, other in alike if is_same(known, array)), shard)
-        if shared[key] is shard:
-            alike.append((array, shard))
+    contents, first = walk.Contents(), dict[int, Any]()
+    shared = {key: first.setdefault(id(contents.first(np.asarray(x))), x) for key, x in objects.items()}
     for c, shard in value.items():
         value[c] = shared[id(shard)]
 

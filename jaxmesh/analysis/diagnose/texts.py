@@ -6,23 +6,18 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
-
 from jaxmesh.analysis.diagnose.functions import only, public_names
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MissingFileError, ParseError
 from jaxmesh.frontends.mlir.source import read, split
-from jaxmesh.jaxprs.typed import typed
 
 T = TypeVar("T")
 _FILE = re.compile(r"(?P<stage>shlo_frontend|shlo_compiler|shlo|ttir|ttnn)(?P<suffix>(?:[_.-].*)?)\.mlir")
 _OTHERS = re.compile(r"_(?:cleaned|set_mesh_attr|runtime)")
 _NUMBER = re.compile(r"\d+")
-_WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|complex<f64>)\b")
 _MODULE = re.compile(r"^module\b.*?(?:^\}[^\n]*\n?|\Z)", re.MULTILINE | re.DOTALL)
 STAGES = ("ttir", "ttnn")
 """The stages with local shapes, which are compared with the program with global shapes."""
@@ -46,11 +41,6 @@ class StageTexts:
     stages: Mapping[str, str]
     name: str = ""
     path: str = ""
-
-
-def x64_for(*texts: str) -> AbstractContextManager[object]:
-    """Returns JAX's x64 mode, if texts have types that JAX supports in that alone; else the mode as it is."""
-    return jax.enable_x64(any(map(_WIDE.search, texts)) or typed.config.jax_enable_x64)
 
 
 def texts_of(source: Any, graph: int | None = None, function: str | None = None) -> list[StageTexts]:

@@ -24,16 +24,15 @@ from jaxmesh.analysis.diagnose.movements import (
     short_name,
 )
 from jaxmesh.analysis.diagnose.reference import Reference
-from jaxmesh.analysis.diagnose.rounding import EXACT, as_numbers, is_exact, rounding_unit
+from jaxmesh.analysis.diagnose.rounding import EXACT, as_numbers, is_exact
 from jaxmesh.analysis.diagnose.stage import Array, Copies, StageProgram, as_pairs, producers, run_stage, without_equal
 from jaxmesh.analysis.diagnose.wrong_values import compare_with
+from jaxmesh.analysis.record.metrics import rounding_unit
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op
+from jaxmesh.dialects.program import Op, Value
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding
-
-Value = int
 
 
 @dataclass(slots=True)

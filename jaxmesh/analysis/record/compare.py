@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxmesh.analysis.record.align import TRANSFERS, align
 from jaxmesh.analysis.record.comparison import ComparedValue, Comparison, Thresholds, as_number
 from jaxmesh.analysis.record.entry import Coordinate, Entry
-from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
+from jaxmesh.analysis.record.metrics import Apart, Array, apart, rounding_unit
 from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import ARGUMENT
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
@@ -135,7 +135,7 @@ class _Judge:
             return ComparedValue.of(a, a, "only in a")
         if a is None:
             return ComparedValue.of(b, b, "only in b")
-        self.narrowest = max(self.narrowest, eps_of(a.dtype))
+        self.narrowest = max(self.narrowest, rounding_unit(a.dtype))
         why = _types_differ(a, b)
         result: ComparedValue = ComparedValue.of(a, b, "different", why=why) if why else self._values(a, b)
         self.clean = self.clean and result.status == "equal"
@@ -171,7 +171,7 @@ class _Judge:
         if limits.exact or exact or not jnp.issubdtype(x.dtype, jnp.inexact):
             rule = "exact=True" if limits.exact else "data only moves" if exact else "no float"
             return f"bits differ ({rule})", metrics.index
-        eps = eps_of(x.dtype)
+        eps = rounding_unit(x.dtype)
         units = _FINE if eps < _FLOAT32 else _COARSE
         if metrics.largest <= limits.atol + units * eps * metrics.scale:
             return "", None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.jaxprs.untyped import Array, jnp
+from jaxmesh.jaxprs.walk import same_bits
 from jaxmesh.runtime.npz import numbers
 
 _PART = 1 << 20
@@ -73,12 +74,6 @@ def apart(a: Array, b: Array) -> Apart:
     return Apart(
         False, value, defined, float(np.max(gap)), relative, _ulps(a, b), max(_scale(a), _scale(b)), index, worst
     )
-
-
-def same_bits(a: Array, b: Array) -> bool:
-    """Returns True if all bits of two arrays of one shape and dtype are equal."""
-    x, y = _bits(a).reshape(-1), _bits(b).reshape(-1)
-    return np.array_equal(x.view(np.uint64), y.view(np.uint64)) if x.size % 8 == 0 else np.array_equal(x, y)
 
 
 def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
@@ -140,7 +135,7 @@ def tolerance(golden: Array) -> float:
     """
     if not jnp.issubdtype(golden.dtype, jnp.inexact):
         return 0.0
-    values, eps = _magnitude(golden), eps_of(golden.dtype)
+    values, eps = _magnitude(golden), rounding_unit(golden.dtype)
     return (4 if eps > 1e-4 else 64) * eps * float(np.max(values, initial=1.0, where=np.isfinite(values)))
 
 
@@ -154,8 +149,8 @@ def largest_difference(golden: Array, other: Array) -> float:
     return float(np.max(_gap(golden, other), initial=0.0))
 
 
-def eps_of(dtype: Any) -> float:
-    """Returns the unit of rounding of a float; 0 for other dtypes."""
+def rounding_unit(dtype: Any) -> float:
+    """Returns the distance from 1 to the next number of a float; 0 for other dtypes."""
     return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
 
 

@@ -28,7 +28,6 @@ from jax.sharding import AbstractMesh
 from jaxmesh.analysis.record.buffer_layout import Buffer, CondNode, Node, Reader, ScanNode, ValueNode, WhileNode
 from jaxmesh.analysis.record.entry import Array, check_bytes, is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
-from jaxmesh.analysis.record.metrics import same_bits
 from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
@@ -41,6 +40,7 @@ from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.jaxprs.walk import same_bits
 from jaxmesh.runtime.distributed.collectives import fetch_array
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.regions import Plan, plan_regions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ _INTEGER = re.compile(r"(u|s)?i(2|4|8|16|32|64)$")
 _TILE = re.compile(r'!(?:ttcore|tt)\.tile<\s*([0-9]+)\s*x\s*([0-9]+)\s*,\s*"?(\w+)"?\s*>$')
 _BLOCK = re.compile(r"!(?:ttcore|tt)\.(?:data_?type)?<?\s*(bfp_\w+)>?$|^bfp_\w+$")
 _WIDE = frozenset({"float64", "int64", "uint64", "complex128"})
+_WIDE_TYPES = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
 
 MAX_RANK = 128
 """JAX takes time quadratic in the rank; no tensor has more than a handful of dims."""
@@ -67,6 +69,11 @@ def dtype_named(name: str, *, wide: bool, narrows: bool = False) -> DType:
 
 def _x64() -> bool:
     return bool(typed.config.jax_enable_x64)
+
+
+def x64_for(*texts: str) -> AbstractContextManager[object]:
+    """Returns JAX's x64 mode, which types of 64 bits need; for texts without such types, the current mode."""
+    return jax.enable_x64(any(map(_WIDE_TYPES.search, texts)) or _x64())
 
 
 @dataclass(slots=True)

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy, stablehlo as hlo
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.frontends.mlir.module import producer
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.control_flow import find_counter, integers_of
 from jaxmesh.frontends.stablehlo.gspmd import create, replace
+from jaxmesh.frontends.stablehlo.reductions import dot_dims
 from jaxmesh.frontends.stablehlo.shapes import split_slice
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN, Sharding, count, local_shape, requested
 from jaxmesh.frontends.stablehlo.values import moved_elements
@@ -120,8 +121,7 @@ def _choose(op: ir.Operation, known: _Known, sizes: Mapping[str, int], moved_of:
     sources = [_source(v) for v in op.operands]
     if all(s == v for s, v in zip(sources, op.operands, strict=True)):
         return
-    numbers = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    contracted, _ = dot_dims(op)
     found = [_sharding(v, known) for v in (*sources, *op.operands, op.results[0])]
     complete = [s for s in found if s is not None]
     if len(complete) < len(found):

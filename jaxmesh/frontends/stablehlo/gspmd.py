@@ -21,7 +21,7 @@ from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import operations, producer
-from jaxmesh.frontends.stablehlo.shardings import SHARDING, over_mesh
+from jaxmesh.frontends.stablehlo.shardings import SHARDING, Attributes, over_mesh
 from jaxmesh.jaxprs.compat import parse_hlo_sharding
 
 ANNOTATION = "mhlo.sharding"
@@ -131,10 +131,6 @@ def replace(op: ir.Operation, values: Iterable[ir.Value]) -> None:
     for old, new in zip(op.results, values, strict=True):
         old.replace_all_uses_with(new)
     op.erase()
-
-
-Attributes = ir.Attribute | dict[str, ir.Attribute]
-"""The attributes of an argument or a result, by name."""
 
 
 def ends(function: ir.Operation) -> Iterator[tuple[str, list[ir.Type], list[Attributes]]]:

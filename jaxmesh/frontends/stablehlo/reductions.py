@@ -30,6 +30,8 @@ from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS, Sharded, a
 from jaxmesh.jaxprs.untyped import DType, jnp, lax
 
 OPS = OpFamily()
+OfOperands = tuple[tuple[int, ...], tuple[int, ...]]
+"""Dims of the left and of the right operand."""
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or"}
 """The kinds of reductions, by the op of their body."""
 
@@ -230,11 +232,16 @@ def precision_of(call: ShardedCall) -> tuple[jax.lax.Precision, ...] | None:
     return None if len(precisions) != 2 or set(precisions) == {lax.Precision.DEFAULT} else precisions
 
 
+def dot_dims(op: ir.Operation) -> tuple[OfOperands, OfOperands]:
+    """Returns the contracted dims of both operands of a product, and the dims that they have in common."""
+    dims = hlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    contracting = tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions)
+    return contracting, (tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions))
+
+
 @OPS.add("stablehlo.dot_general", sums)
 def _dot_general(call: ShardedCall) -> list[jax.Array]:
-    dims = hlo.DotDimensionNumbers(call.op.attributes["dot_dimension_numbers"])
-    contracting = tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions)
-    batch = tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions)
+    contracting, batch = dot_dims(call.op)
     names = ("contract_dims_lhs", "contract_dims_rhs", "batch_dims_lhs", "batch_dims_rhs")
     attributes: dict[str, object] = dict(zip(names, (*contracting, *batch), strict=True))
 

@@ -13,6 +13,8 @@ from jaxmesh.dialects.quoting import mlir_string
 
 Sharding = tuple[tuple[str, ...], ...]
 """The mesh axes that split each tensor dim, the most significant first."""
+Attributes = ir.Attribute | dict[str, ir.Attribute]
+"""The attributes of an argument or a result, by name."""
 
 SHARDING = "sdy.sharding"
 RULE = "sdy.sharding_rule"
@@ -80,6 +82,16 @@ def read(attribute: sdy.TensorShardingAttr) -> Sharding:
 def listed(op: ir.Operation, name: str) -> list[sdy.TensorShardingAttr]:
     """Returns the `#sdy.sharding`s of an attribute that lists one for each value."""
     return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
+
+
+def of_end(attributes: Attributes) -> sdy.TensorShardingAttr | None:
+    """Returns the `#sdy.sharding` among the attributes of an argument or a result; None without one."""
+    return sdy.TensorShardingAttr(attributes[SHARDING]) if SHARDING in attributes else None
+
+
+def has_parts(attribute: sdy.TensorShardingAttr) -> bool:
+    """Returns True if a sharding has parts of mesh axes."""
+    return any(a.sub_axis_info is not None for d in attribute.dimension_shardings for a in _axes(d))
 
 
 def _axes(dim: ir.Attribute) -> list[sdy.AxisRefAttr]:
@@ -154,5 +166,4 @@ def requested(value: ir.Value) -> sdy.TensorShardingAttr | None:
     function = owner.owner.operation
     if function.name != "func.func" or "arg_attrs" not in function.attributes:
         return None
-    attributes = function.attributes["arg_attrs"][value.arg_number]
-    return sdy.TensorShardingAttr(attributes[SHARDING]) if SHARDING in attributes else None
+    return of_end(function.attributes["arg_attrs"][value.arg_number])

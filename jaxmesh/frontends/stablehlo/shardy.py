@@ -18,7 +18,7 @@ from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.as_xla import exchange_cheap_slices, gather_cheap_operands, hoist_reshards, simplify
-from jaxmesh.frontends.stablehlo.gspmd import ENDS, Attributes, change_ends, ends, inline_calls, operations, walk
+from jaxmesh.frontends.stablehlo.gspmd import ENDS, change_ends, ends, inline_calls, operations, walk
 from jaxmesh.frontends.stablehlo.rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, guarded_passes, run_passes
@@ -156,10 +156,9 @@ def end_shardings(main: ir.Operation) -> list[list[shardings.Sharding]]:
     return [[_of(a, t.shape) for t, a in zip(types, rows, strict=True)] for _, types, rows in ends(main)]
 
 
-def _of(attributes: Attributes, shape: Sequence[int]) -> shardings.Sharding:
-    if SHARDING not in attributes:
-        return shardings.replicated(len(shape))
-    return shardings.read(sdy.TensorShardingAttr(attributes[SHARDING]))
+def _of(attributes: shardings.Attributes, shape: Sequence[int]) -> shardings.Sharding:
+    written = shardings.of_end(attributes)
+    return shardings.replicated(len(shape)) if written is None else shardings.read(written)
 
 
 # --- dropped axes ----------------------------------------------------------------------------------------------------

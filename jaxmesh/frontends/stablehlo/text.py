@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.quoting import mlir_string
 from jaxmesh.errors import ParseError, UnsupportedError
@@ -19,7 +18,7 @@ from jaxmesh.frontends.mlir.preprocess import rewrite
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.gspmd import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
-from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, per_value, read
+from jaxmesh.frontends.stablehlo.shardings import SHARDING, Sharding, listed, of_end, per_value, read
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.guarded_passes import refusal
 from jaxmesh.jaxprs.source_locations import TextSources
@@ -271,9 +270,7 @@ def read_boundary(text: str) -> BoundaryShardings:
     (block,) = function.operation.regions[0].blocks
     (_, _, stated), (_, _, asked) = gspmd.ends(function.operation)
     known: dict[ir.Value, Sharding] = {
-        v: read(sdy.TensorShardingAttr(row[SHARDING]))
-        for v, row in zip(block.arguments, stated, strict=True)
-        if SHARDING in row
+        v: read(written) for v, row in zip(block.arguments, stated, strict=True) if (written := of_end(row)) is not None
     }
     returned: list[ir.Value] = []
     for op in block.operations:
@@ -284,8 +281,8 @@ def read_boundary(text: str) -> BoundaryShardings:
         elif operation.name == "func.return":
             returned = list(operation.operands)
             for v, row in zip(returned, asked, strict=True):
-                if SHARDING in row:
-                    known.setdefault(v, read(sdy.TensorShardingAttr(row[SHARDING])))
+                if (written := of_end(row)) is not None:
+                    known.setdefault(v, read(written))
     types = Types(lambda _: None, narrows=True)
     dtypes = tuple(np.dtype(types(v.type).dtype) for v in block.arguments)
     arguments, results = (tuple(_end(v, known) for v in values) for values in (block.arguments, returned))

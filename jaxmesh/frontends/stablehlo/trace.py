@@ -204,8 +204,8 @@ def _kept_equation(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh) -> list[Any
     return evaluate.bind(eqn, vary_alike(*operands))
 
 
-def on_mesh(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | None:
-    """Returns a sharding over a mesh without devices."""
+def on_mesh(sharding: NamedSharding | None, mesh: AnyMesh) -> NamedSharding | None:
+    """Returns a sharding over another mesh with the same axes."""
     return None if sharding is None else NamedSharding(mesh, sharding.spec)
 
 

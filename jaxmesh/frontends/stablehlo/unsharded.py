@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
@@ -19,13 +17,11 @@ from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.source_locations import TextSources
 from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.jaxprs.user_frames import PARSED
 
 _CONSTRAINT = "sdy.sharding_constraint"
 _OF_DEVICES = frozenset({"sdy.manual_computation", "stablehlo.partition_id", "stablehlo.rng"})
 """Operations that a jaxpr of full values lacks."""
-
-
-_LINE = re.compile(r'"-":(\d+):\d+')
 
 
 def operation_locations(text: StablehloText) -> dict[int, str]:
@@ -34,7 +30,7 @@ def operation_locations(text: StablehloText) -> dict[int, str]:
     with module.context, ir.Location.unknown(module.context):
         main = gspmd.inline_calls(module, text.function.name)
         places = [str(op.location) for op in gspmd.walk(main)]
-    found = [(_LINE.search(place), place) for place in reversed(places)]
+    found = [(PARSED.search(place), place) for place in reversed(places)]
     return {int(m[1]) + text.function.piece.offset: place for m, place in found if m is not None}
 
 
@@ -53,9 +49,8 @@ def trace_unsharded(text: StablehloText, mesh: AbstractMesh) -> tuple[Jaxpr, End
         gspmd.to_shardy(module, mesh)
         main = gspmd.inline_calls(module, function.name)
         block = main.regions[0].blocks[0]
-        stated = [[sdy.TensorShardingAttr(r[SHARDING]) if SHARDING in r else None for r in rows]
-                  for _, _, rows in gspmd.ends(main)]  # fmt: skip
-        if any(a is not None and _has_parts(a) for side in stated for a in side):
+        stated = [list(map(shardings.of_end, rows)) for _, _, rows in gspmd.ends(main)]
+        if any(a is not None and shardings.has_parts(a) for side in stated for a in side):
             return None
         ins, outs = ([None if a is None else _named(a, mesh) for a in side] for side in stated)
         operations = [o.operation for o in block.operations]
@@ -91,12 +86,6 @@ def _named(attribute: sdy.TensorShardingAttr, mesh: AbstractMesh) -> NamedShardi
     return NamedSharding(mesh, shardings.as_spec(shardings.read(attribute)))
 
 
-def _has_parts(attribute: sdy.TensorShardingAttr) -> bool:
-    """Returns True if a sharding has parts of mesh axes."""
-    dims = [sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
-    return any(sdy.AxisRefAttr(a).sub_axis_info is not None for d in dims for a in d.axes)
-
-
 def _whole(x: jax.Array) -> Sharded:
     return Sharded(x, shardings.replicated(x.ndim))
 
@@ -104,7 +93,7 @@ def _whole(x: jax.Array) -> Sharded:
 def _spec(op: ir.Operation) -> PartitionSpec | None:
     """Returns the sharding that an operation asks for; None for parts of axes, and for collectives."""
     (attribute,) = shardings.per_value(op) or (None,)
-    if op.name != _CONSTRAINT or attribute is None or _has_parts(attribute):
+    if op.name != _CONSTRAINT or attribute is None or shardings.has_parts(attribute):
         return None
     dims = [sdy.DimensionShardingAttr(d) for d in attribute.dimension_shardings]
     free = PartitionSpec.UNCONSTRAINED

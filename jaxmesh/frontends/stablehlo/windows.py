@@ -28,22 +28,27 @@ def _pairs(value: object, rank: int) -> list[tuple[int, int]]:
     return [(low, high) for low, high in pairs]
 
 
-@OPS.add("stablehlo.convolution", sums)
-def _convolution(call: ShardedCall) -> jax.Array:
-    dims = hlo.ConvDimensionNumbers(call.op.attributes["dimension_numbers"])
-    x, kernel = call.operands
-    spatial = len(dims.input_spatial_dimensions)
-    ones = (1,) * spatial
-    if any(call.get("window_reversal", ())):
-        raise UnsupportedError("a convolution whose kernel is reversed; reverse the kernel before it.")
-    numbers = lax.ConvDimensionNumbers(
+def convolution_dims(op: ir.Operation) -> jax.lax.ConvDimensionNumbers:
+    """Returns the dims of a convolution, in JAX's order."""
+    dims = hlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    return lax.ConvDimensionNumbers(
         (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
         (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
         (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
     )
+
+
+@OPS.add("stablehlo.convolution", sums)
+def _convolution(call: ShardedCall) -> jax.Array:
+    numbers = convolution_dims(call.op)
+    x, kernel = call.operands
+    spatial = x.ndim - 2
+    ones = (1,) * spatial
+    if any(call.get("window_reversal", ())):
+        raise UnsupportedError("a convolution whose kernel is reversed; reverse the kernel before it.")
     (inputs, kernels), sizes = call.shardings, call.program.sizes
-    features = call["feature_group_count"] // count(inputs[dims.input_feature_dimension], sizes)
-    batches = call["batch_group_count"] // count(kernels[dims.kernel_output_feature_dimension], sizes)
+    features = call["feature_group_count"] // count(inputs[numbers.lhs_spec[1]], sizes)
+    batches = call["batch_group_count"] // count(kernels[numbers.rhs_spec[0]], sizes)
     return lax.conv_general_dilated(
         *vary_alike(x, kernel),
         tuple(call.get("window_strides", ones)),

@@ -26,6 +26,7 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.jaxprs.backend import backend_started, bind_collectives
 from jaxmesh.jaxprs.typed import typed
+from jaxmesh.runtime.scratch import end_with, has_ended, kill_group
 from jaxmesh.sharding.mesh import emulate
 from jaxmesh.validate import as_tuple, quote
 
@@ -192,21 +193,6 @@ interrupted = threading.Event()
 
 _LAST_LINES = 1000
 _LONGEST_LINE = 1 << 16
-_KEEPER = """
-import os, signal, subprocess, sys, threading
-process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, process_group=0)
-def end_with_runner():
-    os.read(0, 1)
-    os.killpg(process.pid, signal.SIGKILL)
-threading.Thread(target=end_with_runner, daemon=True).start()
-code = process.wait()
-if code < 0:
-    signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
-    os.kill(os.getpid(), -code)
-os._exit(code)
-"""
-"""A program that runs another, and ends it with its children after the runner, which holds its standard input, ended or
-was killed. It ends as the other one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +210,16 @@ class _Running:
 
     def __init__(self, number: int, command: Sequence[str], env: Mapping[str, str], say: Say | None):
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _KEEPER, *command],
+            command,
             env=dict(env),
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             start_new_session=True,
         )
+        end_with(None, self.process.pid)
         self.lines: list[str] = []
         self.stopped = False
         pipe = self.process.stdout
@@ -252,9 +239,10 @@ class _Running:
     def stop(self) -> None:
         """Stops the process and its child processes by SIGKILL."""
         self.stopped = self.process.poll() is None
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        if self.stopped:
+            kill_group(self.process.pid)
         self.process.wait()
+        has_ended(self.process.pid)
         self.reader.join(5)
 
 
