@@ -1,4 +1,4 @@
-"""Loops of a batch, as `jax.vmap` of a `while_loop` makes them: each element has a condition of its own."""
+"""Loops whose condition has dims, as `jax.vmap` of a `while_loop` makes them: one condition for each element."""
 
 from __future__ import annotations
 
