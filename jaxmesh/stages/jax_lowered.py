@@ -216,9 +216,9 @@ class JaxLowered(Stage):
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
           resident: the arguments that stay on the devices between calls: all, none, or a regular expression of their
-            paths, such as `"params"`; by default all that the program only distributes. They are there before the
-            program starts, and it does not free them. Those that come as shards are held in any case, also unread; a
-            full one that nothing reads is not sent, as in JAX.
+            paths, such as `"params"`; by default all that the program only distributes, or reshapes before. They are
+            there before the program starts, and it does not free them. Those that come as shards are held in any case,
+            also unread; a full one that nothing reads is not sent, as in JAX.
           language: `"cpp"` holds the calls of the emitted C++ to the declarations of ttnn's C++ API, which the
             environment of `jaxmesh upstream-env` has (then `python` names that environment).
 
