@@ -182,7 +182,7 @@ def _sizes_of(length: int) -> tuple[int, ...]:
     """Returns sizes of at most `PIECE`, outer ones first, whose product is nearly a length; a short one alone.
 
     >>> _sizes_of(63), _sizes_of(8192), _sizes_of(1021)
-    ((63,), (8, 8, 8, 8, 2), (7, 6, 6, 4))
+    ((63,), (8, 8, 8, 8, 2), (9, 8, 7, 2))
     """
     if length < LONG:
         return (length,)

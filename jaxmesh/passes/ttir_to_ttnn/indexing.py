@@ -26,6 +26,8 @@ from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site,
 
 _FEW = 8
 """Up to so many slices stand for a pick; beyond it is one gather."""
+_WRITTEN = 64
+"""The most numbers of consecutive rows that a text writes out."""
 _SHORT = 2**16
 """The number of positions that an index of 16 bits counts."""
 
@@ -178,14 +180,23 @@ def _slice_dynamic(o: Ops, site: Site) -> Value:
     return o.permute(picked, [order.index(d) for d in range(rank)])
 
 
+def _numbers(o: Ops, numbers: Sequence[int]) -> Value:
+    """Returns places as one row; many that follow each other are counted, as their text would be long."""
+    count = len(numbers)
+    if count <= _WRITTEN or len(_runs(numbers)) > 1:
+        return o.constant(np.array(numbers, INDEX).reshape(1, -1))
+    start, step = numbers[0], numbers[1] - numbers[0]
+    made = o.op("arange", [o.handle], (count,), INDEX, start=start, end=start + count * step, step=step)
+    return o.reshape(made, (1, count))
+
+
 def _row_indices(
     o: Ops, starts: Value, shape: Shape, taken: Sequence[int], sizes: Sequence[int], steps: Sequence[int]
 ) -> Value:
     """Returns the row of every element of a slice along the dims `taken`; clamps a start out of range."""
     steps_of = [math.prod(shape[e] for e in taken[i + 1 :]) for i in range(len(taken))]
     along = [np.arange(sizes[d]) * steps[d] * n for d, n in zip(taken, steps_of, strict=True)]
-    joined = functools.reduce(np.add.outer, along)
-    within = o.constant(joined.reshape(1, -1).astype(np.int32))
+    within = _numbers(o, functools.reduce(np.add.outer, along).reshape(-1).tolist())
     # A slice of a whole dim starts at 0, whatever the index.
     moving = [d for d in taken if sizes[d] != shape[d] or steps[d] != 1]
     strides = np.array([n for d, n in zip(taken, steps_of, strict=True) if d in moving], np.int32)
