@@ -10,7 +10,9 @@ import jax
 from jax import export
 from jax._src.export import _export
 
-from jaxmesh.jaxprs.typed import typed
+# Importing the package reads no more modules than its names need.
+_tree_util: Any = jax.tree_util
+
 
 if TYPE_CHECKING:
     from jaxmesh.jaxprs.untyped import PyTree
@@ -37,9 +39,9 @@ def show_path(path: Any, parameters: Sequence[str] = ()) -> str:
 
     Without the names of the positional parameters it is `argument args[1]['w']`.
     """
-    unknown = f"args{typed.tree_util.keystr(path[1:2])}"
+    unknown = f"args{_tree_util.keystr(path[1:2])}"
     name = path[1].key if path[0].idx == 1 else parameters[path[1].idx] if parameters else unknown
-    return f"argument {name}{typed.tree_util.keystr(path[2:])}"
+    return f"argument {name}{_tree_util.keystr(path[2:])}"
 
 
 def path_keys(tree: PyTree, parameters: Sequence[str] = ()) -> list[tuple[str, ...]]:
@@ -51,8 +53,8 @@ def path_keys(tree: PyTree, parameters: Sequence[str] = ()) -> list[tuple[str, .
     """
     rows: list[tuple[str, ...]] = []
     numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
-    for path, _ in typed.tree_util.tree_flatten_with_path(numbered)[0]:
-        keys = tuple(typed.tree_util.keystr((key,)) for key in path)
+    for path, _ in _tree_util.tree_flatten_with_path(numbered)[0]:
+        keys = tuple(_tree_util.keystr((key,)) for key in path)
         if parameters:
             name = parameters[path[1].idx] if path[0].idx == 0 else path[1].key
             keys = (str(name), *keys[2:])
