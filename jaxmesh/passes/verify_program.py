@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxmesh.dialects.program import Op, Program, Type, Value, bodies
 from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import JaxmeshError, ResidencyError, VerifyError
-from jaxmesh.passes.layouts.conversions import forms_of, tensors as tensors_of
+from jaxmesh.passes.layouts.conversions import forms_of, tensors as tensors_of, values_in_rows
 from jaxmesh.passes.memory import aliases
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
@@ -33,8 +33,22 @@ def verify_program(program: Program, strict: bool = False) -> None:
     _Verifier(program, strict).run()
 
 
-def is_valid(program: Program) -> bool:
-    """Returns True if a flat TTNN program breaks no rule that `verify_program` checks."""
+def program_of_text(program: Callable[[Collection[Value]], Program | None]) -> Program | None:
+    """Returns the flat program of a TTNN text as it stands; None if it breaks a rule that `verify_program` checks.
+
+    Args:
+      program: gives the program with some arguments in rows, and the others on the devices in tiles.
+    """
+    made = program(())
+    if made is None or _is_valid(made):
+        return made
+    # A text leaves out that an argument comes in rows: it does where all of its readers take it so.
+    rows = values_in_rows(made).intersection(port.value for port in made.arguments)
+    made = program(rows) if rows else None
+    return made if made is not None and _is_valid(made) else None
+
+
+def _is_valid(program: Program) -> bool:
     try:
         verify_program(program)
     except JaxmeshError:

@@ -32,7 +32,7 @@ from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.lowering import LOWERING, lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
-from jaxmesh.passes.verify_program import is_valid
+from jaxmesh.passes.verify_program import program_of_text
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.progress import progress
@@ -191,10 +191,10 @@ class Lowered(JaxLowered):
         from jaxmesh.passes import hold_arguments, pipeline
 
         imported = None if self._traced is None or not groups else self._traced.imported
-        program = None if imported is None else imported.marked() if "mark" in options else imported.program("ttnn")
+        imported = imported.marked() if imported is not None and "mark" in options else imported
+        made = None if imported is None else program_of_text(functools.partial(imported.program, "ttnn"))
         ends = self.residency, self._boundary, self._out_tree
-        if program is None or not is_valid(program):
-            program = pipeline.ttnn_program(*ends, groups, unroll_limit, strict, **options)
+        program = made or pipeline.ttnn_program(*ends, groups, unroll_limit, strict, **options)
         return hold_arguments.keep_arguments(program, self._boundary.donated)
 
     def global_program(self) -> tuple[WholeText | None, Callable[..., Traced]]:

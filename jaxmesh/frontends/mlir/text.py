@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeGuard, cast
@@ -264,11 +264,12 @@ class PrintedText:
     public: bool
     lines: Sequence[str] = ()
 
-    def program(self, dialect: str) -> Program | None:
+    def program(self, dialect: str, rows: Collection[int] = ()) -> Program | None:
         """Returns the program with residencies and layouts; None if it is of another dialect, or breaks a rule.
 
         Args:
           dialect: `ttir` or `ttnn`.
+          rows: the arguments on the devices that are in rows.
         """
         source = self.decoded
         if any(op.name.partition(".")[0] != dialect for op in source.ops):
@@ -279,27 +280,27 @@ class PrintedText:
         ]
         results = [replace(own, presharded=kept) for own, kept in zip(source.results, self.results, strict=True)]
         try:
-            types = _PlacedTypes(source, dialect, arguments).types
+            types = _PlacedTypes(source, dialect, arguments, rows).types
         except JaxmeshError:
             # Texts of other origin leave out what an op of the real library needs.
             return None
         return Program(source.name, dict(self.mesh), types, arguments, list(source.ops), results, self.public)
 
-    def marked(self) -> Program | None:
-        """Returns the program of a TTNN text with the place of each op as its line; None if the text has loops."""
+    def marked(self) -> PrintedText | None:
+        """Returns the text with the place of each op as its line; None if the text has loops."""
         if any(has_trait(op.name, Trait.CONTROL_FLOW) for op in self.decoded.ops):
             return None
         ops = [replace(op, line=line) for op, line in zip(self.decoded.ops, self.lines, strict=True)]
-        return replace(self, decoded=replace(self.decoded, ops=ops)).program("ttnn")
+        return replace(self, decoded=replace(self.decoded, ops=ops))
 
 
 class _PlacedTypes:
     """The types of the values of a program; residency and layout follow from the ops, unless the text has them."""
 
-    def __init__(self, source: Program, dialect: str, arguments: Sequence[Port]) -> None:
+    def __init__(self, source: Program, dialect: str, arguments: Sequence[Port], rows: Collection[int]) -> None:
         self._dialect, self.types = dialect, list(source.types)
         for port in arguments:
-            self._set(port.value, not port.presharded, port.presharded)
+            self._set(port.value, not port.presharded, port.presharded and port.value not in rows)
         for op in source.ops:
             self._infer(op)
 
