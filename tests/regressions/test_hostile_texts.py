@@ -310,6 +310,7 @@ def every_position() -> list[tuple[str, int]]:
     return [(text, number) for text in texts for number, _ in enumerate(positions(text))]
 
 
+@pytest.mark.slow
 def test_no_string_in_any_position_of_a_text_becomes_code() -> None:
     """What a string adds to an output is a string there; a compiler reads every program of C++."""
     draw, judge = random.Random(11), Judge([])

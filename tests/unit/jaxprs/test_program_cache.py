@@ -40,6 +40,7 @@ def test_programs_are_kept_and_nothing_else_changes(tmp_path: Path) -> None:
     assert list((tmp_path / "a").iterdir()) == made
 
 
+@pytest.mark.slow
 def test_another_process_takes_them(tmp_path: Path) -> None:
     code = f"""
 import jax, numpy as np

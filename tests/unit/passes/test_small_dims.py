@@ -55,6 +55,7 @@ def program(name: str, dtype: Any = jnp.float32) -> tuple[Any, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", ["statistics", "of jax", "grouped 1", "grouped 2", "grouped 4"])
+@pytest.mark.slow(but_one_in=5)
 def test_numbers_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_dims, "LARGE", 0)
     function, arrays = program(name)

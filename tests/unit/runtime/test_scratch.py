@@ -43,12 +43,14 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("ends", ["os.kill(os.getpid(), 9)", "os._exit(3)", "os.abort()", "sys.exit()"])
+@pytest.mark.slow(but_one_in=4)
 def test_a_folder_goes_however_its_process_ends(tmp_path: Path, ends: str) -> None:
     with start(ends, tmp_path):
         pass
     wait_until(lambda: not list(tmp_path.iterdir()))
 
 
+@pytest.mark.slow
 def test_what_works_in_a_folder_ends_before_it_goes(tmp_path: Path) -> None:
     with start(f"run_in(folder, {WRITES!r}, 600, cwd=folder)", tmp_path) as owner:
         wait_until(lambda: any(len(list(f.iterdir())) > 9 for f in tmp_path.iterdir()))
@@ -65,6 +67,7 @@ def test_only_what_is_left_goes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [kept]
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_folders_of_its_own(tmp_path: Path) -> None:
     forks = """
 if os.fork() == 0:

@@ -59,6 +59,7 @@ def check(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("spec", [P("y", "x"), P(("x", "y"))], ids=str)
+@pytest.mark.slow(but_one_in=4)
 def test_one_region_computes_what_the_program_does(name: str, spec: P) -> None:
     fun = PROGRAMS[name]
     _, function = region_of(fun, in_shardings=spec)
@@ -67,6 +68,7 @@ def test_one_region_computes_what_the_program_does(name: str, spec: P) -> None:
 
 @pytest.mark.parametrize("name", REPLACED)
 @pytest.mark.parametrize("spec", [P(), P("x", "y")], ids=str)
+@pytest.mark.slow(but_one_in=4)
 def test_substitutes_are_equal(name: str, spec: P) -> None:
     region, function = region_of(REPLACED[name], SUBSTITUTES, in_shardings=spec)
     assert region.replaced

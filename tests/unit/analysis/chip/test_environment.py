@@ -132,6 +132,7 @@ def test_a_refusal_is_told_and_the_process_goes_on(chip: Chip) -> None:
         ("os._exit(3)", "ended: it printed nothing"),
     ],
 )
+@pytest.mark.slow(but_one_in=6)
 def test_a_dead_process_is_replaced(fault: str, told: str, monkeypatch: pytest.MonkeyPatch, chip: Chip) -> None:
     monkeypatch.setenv("FAULT_exp", fault)
     assert chip.call("ttnn.neg(x)", {"x": tensor(X)})[0] == ""

@@ -67,6 +67,7 @@ def check(run: ChipRun, wanted: Any, shape: tuple[int, int]) -> None:
     ],
     ids=["mlp", "attention", "rms_norm"],
 )
+@pytest.mark.slow(but_one_in=6)
 def test_programs(
     function: Any, args: Any, specs: Any, on_chip: set[str], shape: tuple[int, int], python: Path
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_wrong_comparison_is_told(monkeypatch: pytest.MonkeyPatch, python: Pat
         ("args[0].array = args[0].array[:1]", "wrong: no rounding explains it"),
     ],
 )
+@pytest.mark.slow(but_one_in=3)
 def test_a_failed_call_is_emulated(fault: str, place: str, monkeypatch: pytest.MonkeyPatch, python: Path) -> None:
     monkeypatch.setenv("FAULT_exp", fault)
     x = array(32, 32)

@@ -22,6 +22,7 @@ from tests.generators.suite.all_programs import PROGRAMS
 CELLS = [("tanh", "float32", "one tile"), ("negative", "bfloat16", "several tiles"), ("exp", "float32", "one tile")]
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +163,7 @@ def test_calls_are_tried_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_call_alone_is_in_the_table() -> None:
     with beyond.enabled():
         made = [chip_calls.made(*call, 0) for call in chip_calls.CALLS]

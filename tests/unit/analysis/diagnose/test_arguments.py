@@ -292,6 +292,7 @@ def _masked(x: Any, step: Any) -> Any:
     ],
     ids=["sums of few integers", "a mask of some elements", "another sign"],
 )
+@pytest.mark.slow(but_one_in=3)
 def test_a_value_that_no_result_shows_is_looked_at_with_other_arguments(
     local: Any, old: str, new: str, args: Any
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
@@ -64,6 +65,7 @@ def test_a_reduction_along_an_axis_of_one_device() -> None:
     assert named(texts, "ttir", old, r"\g<1>0")[0] == "ttir.all_reduce"
 
 
+@pytest.mark.slow
 def test_a_value_that_nothing_reads() -> None:
     def exchanged(x: Any) -> Any:
         return jnp.tanh(jax.lax.all_to_all(jnp.tanh(x), "x", 1, 0, tiled=True))

@@ -518,6 +518,7 @@ def test_what_lacks_a_value_of_the_right_text_in_all_iterations_is_named() -> No
     assert (found.op, found.line) == ("ttir.reshape", 12)
 
 
+@pytest.mark.slow
 def test_a_region_is_followed_anew_for_each_draw() -> None:
     """A first draw gives NaN in a branch that the next one does not take."""
 
@@ -613,6 +614,7 @@ def test_an_operation_within_what_the_right_text_has_as_one_is_one_too_many() ->
     assert (found.verdict, found.line) == ("wrong", line + 1), str(found)
 
 
+@pytest.mark.slow
 def test_the_only_change_of_a_long_interval_is_named() -> None:
     """The program has one operation for the chain of shifts and sums, in which nothing has a counterpart."""
 

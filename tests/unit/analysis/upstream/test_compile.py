@@ -231,6 +231,7 @@ def in_processes(library: Path, code: str, count: int = 1) -> list[str]:
     return [p.communicate(timeout=120)[0] for p in processes]
 
 
+@pytest.mark.slow
 def test_processes_start_at_once(play: Play, tmp_path: Path) -> None:
     """Each waits in its start until all have begun theirs."""
     waits = f"""
@@ -246,6 +247,7 @@ while len(list(folder.iterdir())) < 3: time.sleep(0.01)
 
 
 @pytest.mark.parametrize("ends", ["os._exit(0)", "raise SystemExit"])
+@pytest.mark.slow(but_one_in=2)
 def test_a_forked_process_has_a_compiler_of_its_own(play: Play, ends: str) -> None:
     forks = f"""
 first = folder()

@@ -110,6 +110,7 @@ def test_a_loop_that_stays_writes_its_stack_in_pieces(function: Any, reverse: bo
 
 
 @pytest.mark.parametrize("length", [64, 127, 1021])
+@pytest.mark.slow(but_one_in=3)
 def test_a_stack_of_any_length_is_written_in_pieces(length: int) -> None:
     mesh, x = jm.make_mesh((1, 2)), np.float32(2)
     for function in (stacked_rows, rows_at_counter):
