@@ -1,13 +1,17 @@
 """Changes of a program before XLA sees it, which then computes what JAX defines: starts of slices, layouts.
 
-XLA (of JAX 0.10.2) replaces a slice of a slice by one slice from the sum of their starts, and clamps the sum alone. It
-does so, too, with a gather of one element, which it makes a slice. A scatter of one update reads such a slice before it
-drops an update out of range; a barrier separates it from a slice before it.
+XLA (of JAX before 0.12) replaces a slice of a slice by one slice from the sum of their starts, and clamps the sum
+alone. It does so, too, with a gather of one element, which it makes a slice. A scatter of one update reads such a slice
+before it drops an update out of range; a barrier separates it from a slice before it.
+
+XLA's CPU client writes an update in place over values that the update is read from, if only a view of them is written:
+`x.at[1:3].set(x[:2]).reshape(8, 4, 1)` is wrong. Barriers keep views away from such an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -16,8 +20,9 @@ from jax._src import layout, pjit
 from jax.sharding import AbstractMesh
 
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.control_flow import CALLS
+from jaxmesh.jaxprs.rewrite import at_every_depth, map_sub_jaxprs, with_operands
 from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import lax
 
@@ -25,9 +30,20 @@ _layout: Any = layout
 _pjit: Any = pjit
 
 
+_CLAMPS_SUMS = jax.__version_info__ < (0, 12)
+_UPDATES = ("dynamic_update_slice", "scatter")
+_VIEWS = {"reshape", "squeeze", "expand_dims", "transpose", "broadcast_in_dim", *CALLS}
+
+
+def as_defined(eqns: Iterable[Eqn]) -> list[Eqn]:
+    """Returns equations that XLA's CPU client computes as JAX defines them."""
+    return keep_views_apart(keep_rows(clamp_starts(eqns)))
+
+
 def clamp_starts(eqns: Iterable[Eqn]) -> list[Eqn]:
     """Returns equations with the computed starts of slices and of gathers of one element clamped, at every depth."""
-    return _at_every_depth(eqns, _clamped, ("dynamic_slice", "gather", "scatter"))
+    # A barrier before a scatter in a loop makes later versions copy the operand in each iteration.
+    return _at_every_depth(eqns, _each(_clamped), ("dynamic_slice", "gather", "scatter")) if _CLAMPS_SUMS else [*eqns]
 
 
 def keep_rows(eqns: Iterable[Eqn]) -> list[Eqn]:
@@ -35,10 +51,21 @@ def keep_rows(eqns: Iterable[Eqn]) -> list[Eqn]:
 
     XLA's CPU client runs no transform in another order, but plans one before it gathers columns from devices.
     """
-    return _at_every_depth(eqns, _in_rows, ("fft",))
+    return _at_every_depth(eqns, _each(_in_rows), ("fft",))
 
 
-def _at_every_depth(eqns: Iterable[Eqn], change: Callable[[Eqn], list[Eqn]], primitives: tuple[str, ...]) -> list[Eqn]:
+def keep_views_apart(eqns: Iterable[Eqn]) -> list[Eqn]:
+    """Returns equations with barriers around the updates of what they are read from, at every depth."""
+    return _at_every_depth(eqns, _apart, _UPDATES)
+
+
+def _each(change: Callable[[Eqn], list[Eqn]]) -> Callable[[Sequence[Eqn]], list[Eqn]]:
+    return lambda eqns: [new for eqn in eqns for new in change(eqn)]
+
+
+def _at_every_depth(
+    eqns: Iterable[Eqn], change: Callable[[Sequence[Eqn]], list[Eqn]], primitives: tuple[str, ...]
+) -> list[Eqn]:
     def change_jaxpr(jaxpr: Jaxpr, inside: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
         # A body without such primitives stays the same object also if it has custom rules, which are wrapped anew.
         if not any(e.primitive.name.startswith(primitives) for e in walk.all_eqns(jaxpr)):
@@ -47,7 +74,7 @@ def _at_every_depth(eqns: Iterable[Eqn], change: Callable[[Eqn], list[Eqn]], pri
         return walk.with_eqns(jaxpr, change_each(body.eqns, inside), body.outvars)
 
     def change_each(eqns: Iterable[Eqn], inside: Callable[[Jaxpr], Jaxpr]) -> list[Eqn]:
-        return [each for eqn in eqns for each in change(map_sub_jaxprs(eqn, inside))]
+        return change([map_sub_jaxprs(eqn, inside) for eqn in eqns])
 
     return change_each(eqns, at_every_depth(change_jaxpr))
 
@@ -62,6 +89,85 @@ def _in_rows(eqn: Eqn) -> list[Eqn]:
         lambda x: _pjit.with_layout_constraint(x, _layout.Layout(tuple(range(rank)))), transformed, eqn
     )
     return [eqn.replace(outvars=[transformed]), last.replace(outvars=eqn.outvars)]
+
+
+def _apart(eqns: Sequence[Eqn]) -> list[Eqn]:
+    """Returns equations with barriers behind the values of `_seen_in_updates`."""
+    made: list[Eqn] = []
+    swap: dict[Var, Atom] = {}
+    seen = _seen_in_updates(eqns)
+    arguments = seen - {v for e in eqns for v in e.outvars}
+    for eqn in eqns:
+        for x in eqn.invars:
+            if isinstance(x, Var) and x in arguments and x not in swap:
+                before, swap[x] = _traced(lax.optimization_barrier, x, eqn)
+                made += before
+        raw = {v: walk.fresh_var(v.aval) for v in eqn.outvars if v in seen}
+        read = with_operands(eqn, swap)
+        made.append(read.replace(outvars=[raw.get(v, v) for v in eqn.outvars]) if raw else read)
+        for var, x in raw.items():
+            (*before, last), _ = _traced(lax.optimization_barrier, x, eqn)
+            made += [*before, last.replace(outvars=[var])]
+    return made
+
+
+def _seen_in_updates(eqns: Sequence[Eqn]) -> set[Var]:
+    """Returns the arguments and views that an update both reads and may be written over, and such updates' results.
+
+    They are numbered in sets of bits: `read` has those that a value is computed from, `over` those of its elements.
+    """
+    bits: dict[Var, int] = {}
+    of_size: dict[int, int] = {}
+    read: dict[Var, int] = {}
+    over: dict[Var, int] = {}
+    found, results = 0, set[Var]()
+
+    def number(x: Var) -> int:
+        bit = bits.setdefault(x, 1 << len(bits))
+        of_size[_size(x)] = of_size.get(_size(x), 0) | bit
+        return bit
+
+    for eqn in eqns:
+        operands = [x for x in eqn.invars if isinstance(x, Var)]
+        for x in operands:
+            if x not in read:
+                read[x] = over[x] = number(x)
+        for x, update in _updates(eqn):
+            views = _union(read[y] for y in update) & of_size.get(_size(x), 0)
+            if views & over[x]:
+                found |= views | over[x]
+                results.update(eqn.outvars)
+        for v in eqn.outvars:
+            own = number(v) if eqn.primitive.name in _VIEWS else 0
+            read[v] = own | _union(read[x] for x in operands)
+            over[v] = own | _union(over[x] for x in operands if _size(x) == _size(v))
+    return {v for v in (*results, *(x for x, bit in bits.items() if bit & found)) if _is_array(v)}
+
+
+def _updates(eqn: Eqn) -> list[tuple[Var, list[Var]]]:
+    """Returns the values that an equation updates, each with those that the update is read from."""
+    operands = [x for x in eqn.invars if isinstance(x, Var)]
+    if eqn.primitive.name.startswith(_UPDATES):
+        return [(x, operands[1:]) for x in operands[:1] if x is eqn.invars[0]]
+    inner = walk.sub_jaxprs(eqn) if eqn.primitive.name in CALLS else []
+    if any(e.primitive.name.startswith(_UPDATES) for j in inner for e in walk.all_eqns(j)):
+        return [(x, [y for y in operands if y is not x]) for x in operands]
+    return []
+
+
+def _union(sets: Iterable[int]) -> int:
+    found = 0
+    for each in sets:
+        found |= each
+    return found
+
+
+def _size(var: Var) -> int:
+    return math.prod(getattr(var.aval, "shape", ()))
+
+
+def _is_array(var: Var) -> bool:
+    return isinstance(getattr(var.aval, "dtype", None), np.dtype) and not isinstance(var, compat.DropVar)
 
 
 def _clamped(eqn: Eqn) -> list[Eqn]:

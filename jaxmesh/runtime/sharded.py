@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, first_copy
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.clamped_starts import clamp_starts, keep_rows
+from jaxmesh.jaxprs.clamped_starts import as_defined
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
@@ -157,7 +157,7 @@ def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[jax.Array]) -
 def _eval_outside(
     eqns: Sequence[Eqn], env: dict[Var, object], residency: ResidencyMap, mesh: Mesh | AbstractMesh | None = None
 ) -> None:
-    for eqn in keep_rows(clamp_starts(eqns)):
+    for eqn in as_defined(eqns):
         moves = not PRIMITIVES.isdisjoint(_held(eqn))
         evaluate.eval_eqns([_on_host(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
 
@@ -211,7 +211,7 @@ class _Mapped:
             local: dict[Var, Any] = {v: self._create_empty(v) for v in empty}
             for var, (_, _, enter), arg in zip(reads, entries, args, strict=True):
                 local[var] = enter(arg)
-            evaluate.eval_eqns(keep_rows(clamp_starts(region.eqns)), local)
+            evaluate.eval_eqns(as_defined(region.eqns), local)
             return [leave(local) for _, leave, _ in exits]
 
         in_specs, out_specs = tuple(spec for _, spec, _ in entries), [spec for spec, _, _ in exits]
