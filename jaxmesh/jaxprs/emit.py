@@ -171,26 +171,25 @@ class Kept:
           fun: the function, which does nothing else, and makes no references.
           operands: tracers, or constants as NumPy's arrays.
         """
+        return self.made(key, fun, *operands)[0]
+
+    def made(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> tuple[PyTree, Steps | None]:
+        """Returns also the steps of a call with one computed result, if they read its operands alone; else None."""
         trace, types = current_trace(), [type_in_trace(x) for x in operands]
         if trace is None or None in types:
-            return fun(*operands)
+            return fun(*operands), None
         key, given = (key, *types, alike(operands)), [x for x in operands if not isinstance(x, np.ndarray)]
-        if key not in self._steps:
+        known = self._steps.get(key)
+        if known is None:
             start = len(trace.frame.tracing_eqns)
             made = fun(*operands)
-            self._steps[key] = _added_since(trace, start, given, made), isinstance(made, list)
-            return made
-        steps, several = self._steps[key]
-        if steps is None:
-            return fun(*operands)
-        results = steps.add(trace, given, _util.current())
-        return results if several else results[0]
-
-    def steps(self, key: Hashable, *operands: object) -> Steps | None:
-        """Returns the steps of a call with one computed result, if they read its operands alone; else None."""
-        types = [type_in_trace(x) for x in operands]
-        steps = None if None in types else self._steps.get((key, *types, alike(operands)), (None, False))[0]
-        return steps if steps and steps.repeats and len(steps.results) == 1 else None
+            steps = _added_since(trace, start, given, made)
+            self._steps[key] = steps, isinstance(made, list)
+        else:
+            steps, several = known
+            results = fun(*operands) if steps is None else steps.add(trace, given, _util.current())
+            made = results if several or steps is None else results[0]
+        return made, steps if steps and steps.repeats and len(steps.results) == 1 else None
 
 
 def alike(operands: Sequence[object]) -> Hashable:

@@ -154,9 +154,10 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
 
 _ir: Any = ir
 
-_FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)"(?::([0-9]+):([0-9]+))?')
+_NAMED = r'(?!")[^"\\]*(?:\\.[^"\\]*)*'
+_FILE_LINE = re.compile(rf'"({_NAMED})"(?::([0-9]+):([0-9]+))?')
 """A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
-_SCOPE = re.compile(r'"((?:[^"\\]|\\.)+)"\((?=callsite\(|"(?:[^"\\]|\\.)+"\()')
+_SCOPE = re.compile(rf'"({_NAMED})"\((?=callsite\(|"{_NAMED}"\()')
 """The name of an op, which stands around the functions of its traceback."""
 _ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
 _LETTERS = {b"n": b"\n", b"t": b"\t"}
@@ -168,6 +169,8 @@ class Sources:
     def __init__(self, eqns: Iterable[Eqn]) -> None:
         self._tracebacks: dict[tuple[Place, ...], Any] = {}
         self._found: dict[Any, tuple[Any, Any, str]] = {}
+        # Ops of one line differ in their names alone.
+        self._places: dict[str, tuple[Any, list[str], str]] = {}
         # Equations of one line have equal tracebacks.
         for traceback in dict.fromkeys(eqn.source_info.traceback for eqn in eqns):
             if traceback is not None:
@@ -199,14 +202,24 @@ class Sources:
 
     def _find(self, location: str) -> tuple[object, object, str]:
         """Returns the traceback, the scopes and the line of a location."""
-        found = _FILE_LINE.findall(location)
+        head = _SCOPE.match(location, len("loc("))
+        names, place = ([], location) if head is None else ([head[1]], location[head.end() :])
+        found = self._places.get(place)
+        if found is None:
+            found = self._places[place] = self._read(place)
+        traceback, outer, line = found
+        return traceback, None if traceback is None else _scopes([*names, *outer]), line
+
+    def _read(self, place: str) -> tuple[object, list[str], str]:
+        """Returns the traceback of a location without the name of its op, the names of its calls, and the line."""
+        found = _FILE_LINE.findall(place)
         rows = tuple((_unescape(file), int(line), int(column)) for file, line, column in found if line)
         traceback = self._traceback(rows)
         if traceback is None:
             at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)
-            return None, None, "" if at is None else f"{name_of(at[0])}:{at[1]}"
+            return None, [], "" if at is None else f"{name_of(at[0])}:{at[1]}"
         frame = frame_of(traceback)
-        return traceback, _scopes(location), "" if frame is None else describe(frame)
+        return traceback, _SCOPE.findall(place), "" if frame is None else describe(frame)
 
     def _traceback(self, rows: tuple[Place, ...]) -> object:
         """Returns the first traceback with a frame of the user's.
@@ -228,10 +241,10 @@ class Sources:
         return f"{op} ({line}) runs as JAX runs it, but has no TTIR or TTNN text"
 
 
-def _scopes(location: str) -> object:
-    """Returns the scopes of an op as JAX keeps them; a call that was inlined follows the op inside of it."""
+def _scopes(names: list[str]) -> object:
+    """Returns the scopes of an op as JAX keeps them, of the names of the op and of the calls that were inlined."""
     parts: list[str] = []
-    for name in reversed(_SCOPE.findall(location)):
+    for name in reversed(names):
         parts += name.split("/")[:-1]
     return source_info_util.new_name_stack("/".join(parts[1:] if parts[:1] == ["jit(run)"] else parts))
 

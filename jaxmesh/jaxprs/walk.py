@@ -171,14 +171,15 @@ def jaxprs_in(values: Iterable[Any]) -> list[Jaxpr]:
     """Returns every jaxpr among values, also inside tuples and lists."""
     jaxprs: list[Jaxpr] = []
     for value in values:
-        if type(value) in _bare:
+        kind = type(value)
+        if kind in _bare or (kind is tuple and _bare.issuperset(map(type, value))):
             continue
         if is_jaxpr(value):
             jaxprs.append(value)
         elif isinstance(value, _ROW):
             jaxprs += jaxprs_in(value)
         else:
-            _bare.add(type(value))
+            _bare.add(kind)
     return jaxprs
 
 
