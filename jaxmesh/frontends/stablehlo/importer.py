@@ -29,6 +29,7 @@ from jaxmesh.frontends.stablehlo.gspmd import operations
 from jaxmesh.frontends.stablehlo.rules import Shapes, Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.values import Import, Repeat, Sharded
+from jaxmesh.jaxprs.caches import Cache, settings
 from jaxmesh.jaxprs.emit import current_source
 from jaxmesh.jaxprs.untyped import lax
 
@@ -77,6 +78,9 @@ class _ShardPlan:
     pure: bool
 
 
+_shared = Cache[_ShardPlan](2048, "plans of ops on shards")
+
+
 @dataclass(eq=False)
 class Importer(ImportContext):
     """The import of one module: its ops, one by one."""
@@ -85,6 +89,7 @@ class Importer(ImportContext):
         ImportContext.__post_init__(self)
         # The layers of a model repeat the same ops, and MLIR stores each attribute once.
         self._plans: dict[object, _ShardPlan] = {}
+        self._settings = tuple(self.sizes.items()), settings()
         self.computes = False
 
     # --- blocks -------------------------------------------------------------------------------------------------------
@@ -204,11 +209,16 @@ class Importer(ImportContext):
         key = op.name, tuple(op.attributes.items()), kind, reduces, types, operand_shardings, self.manual
         plan = self._plans.get(key)
         if plan is None:
-            before = len(self.decisions.log)
-            plan = self._new_plan(op, operand_shardings, kind, reduces=reduces)
-            # A plan with dropped shardings is not cached or repeated, so that every op reports them.
-            if len(self.decisions.log) > before:
-                return dataclasses.replace(plan, pure=False)
+            written = [(name, str(a)) for name, a in key[1]], [[*map(str, row)] for row in types]
+            anywhere = repr((op.name, *written, kind, reduces, operand_shardings, sorted(self.manual))), self._settings
+            plan = _shared.get(anywhere)
+            if plan is None:
+                before = len(self.decisions.log)
+                plan = self._new_plan(op, operand_shardings, kind, reduces=reduces)
+                # A plan with dropped shardings is not cached or repeated, so that every op reports them.
+                if len(self.decisions.log) > before:
+                    return dataclasses.replace(plan, pure=False)
+                _shared.put(anywhere, plan)
             self._plans[key] = plan
         return plan
 
