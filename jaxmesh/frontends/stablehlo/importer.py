@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -90,6 +90,7 @@ class Importer(ImportContext):
         # The layers of a model repeat the same ops, and MLIR stores each attribute once.
         self._plans: dict[object, _ShardPlan] = {}
         self._settings = tuple(self.sizes.items()), settings()
+        self._text: Callable[[object], str] = functools.cache(str)
         self.computes = False
 
     # --- blocks -------------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ class Importer(ImportContext):
         key = op.name, tuple(op.attributes.items()), kind, reduces, types, operand_shardings, self.manual
         plan = self._plans.get(key)
         if plan is None:
-            written = [(name, str(a)) for name, a in key[1]], [[*map(str, row)] for row in types]
+            written = [(name, self._text(a)) for name, a in key[1]], [[*map(self._text, row)] for row in types]
             anywhere = repr((op.name, *written, kind, reduces, operand_shardings, sorted(self.manual))), self._settings
             plan = _shared.get(anywhere)
             if plan is None:
