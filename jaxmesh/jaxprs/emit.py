@@ -208,15 +208,15 @@ class Kept:
             return fun(*operands), None
         key, given = (key, *types, alike(operands)), [x for x in operands if not isinstance(x, np.ndarray)]
         known = self._steps.get(key)
-        if known is None and shares:
-            anywhere = settings(), key
+        anywhere = (settings(), key) if known is None and shares else None
+        if anywhere is not None:
             known = _shared.get(anywhere)
         if known is None:
             start = len(trace.frame.tracing_eqns)
             made = fun(*operands)
             steps = _added_since(trace, start, given, made)
             self._steps[key] = steps, isinstance(made, list)
-            if shares and steps is not None and steps.is_shared:
+            if anywhere is not None and steps is not None and steps.is_shared:
                 _shared.put(anywhere, self._steps[key])
         else:
             self._steps[key] = steps, several = known

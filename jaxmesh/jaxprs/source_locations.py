@@ -15,8 +15,9 @@ from jax._src import source_info_util
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
+from jaxmesh.jaxprs import user_frames
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.user_frames import PARSED, Place, describe, frame_of, frames, is_installed, name_of, places
+from jaxmesh.jaxprs.user_frames import Place, describe, frame_of, frames, is_installed, name_of, places, unescape
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+(?!.*line [0-9]+: )")
@@ -159,8 +160,8 @@ _FILE_LINE = re.compile(rf'"({_NAMED})"(?::([0-9]+):([0-9]+))?')
 """A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
 _SCOPE = re.compile(rf'"({_NAMED})"\((?=callsite\(|"{_NAMED}"\()')
 """The name of an op, which stands around the functions of its traceback."""
-_ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
-_LETTERS = {b"n": b"\n", b"t": b"\t"}
+_INLINED = re.compile(r'"\((?:callsite\(|"[^"]*"\()')
+"""What stands behind such a name; most locations of functions have none, which is found fast."""
 
 
 class Sources:
@@ -204,22 +205,20 @@ class Sources:
         """Returns the traceback, the scopes and the line of a location."""
         head = _SCOPE.match(location, len("loc("))
         names, place = ([], location) if head is None else ([head[1]], location[head.end() :])
-        found = self._places.get(place)
-        if found is None:
-            found = self._places[place] = self._read(place)
-        traceback, outer, line = found
+        traceback, outer, line = self._places.get(place) or self._places.setdefault(place, self._read(place))
         return traceback, None if traceback is None else _scopes([*names, *outer]), line
 
     def _read(self, place: str) -> tuple[object, list[str], str]:
         """Returns the traceback of a location without the name of its op, the names of its calls, and the line."""
         found = _FILE_LINE.findall(place)
-        rows = tuple((_unescape(file), int(line), int(column)) for file, line, column in found if line)
+        rows = tuple((unescape(file), int(line), int(column)) for file, line, column in found if line)
         traceback = self._traceback(rows)
         if traceback is None:
             at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)
             return None, [], "" if at is None else f"{name_of(at[0])}:{at[1]}"
         frame = frame_of(traceback)
-        return traceback, _SCOPE.findall(place), "" if frame is None else describe(frame)
+        names = _SCOPE.findall(place) if "\\" in place or _INLINED.search(place) else []
+        return traceback, names, "" if frame is None else describe(frame)
 
     def _traceback(self, rows: tuple[Place, ...]) -> object:
         """Returns the first traceback with a frame of the user's.
@@ -247,18 +246,6 @@ def _scopes(names: list[str]) -> object:
     for name in reversed(names):
         parts += name.split("/")[:-1]
     return source_info_util.new_name_stack("/".join(parts[1:] if parts[:1] == ["jit(run)"] else parts))
-
-
-def _unescape(text: str) -> str:
-    """Returns a string of MLIR without its escapes, which stand for bytes."""
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(_character, text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
-
-
-def _character(found: re.Match[bytes]) -> bytes:
-    digits, letter = found.groups()
-    return bytes([int(digits, 16)]) if digits else _LETTERS.get(letter, letter)
 
 
 _MOST = 4096
@@ -303,7 +290,7 @@ class TextSources(Sources):
             inner = inner.child_loc if isinstance(inner, _ir.NameLoc) else inner.callee
         if isinstance(inner, _ir.FileLineColLoc) and inner.filename == "-":
             return f"line {inner.start_line + self._offset}"
-        found = PARSED.search(str(location))
+        found = user_frames.PARSED.search(str(location))
         return "" if found is None else f"line {int(found[1]) + self._offset}"
 
     def inexpressible(self, op: str, line: str) -> str:
@@ -397,9 +384,9 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
     if files:
         file = next((f for f in files if not is_installed(f.group(1)[1:-1])), files[-1])
         line, column = file.group(2), file.group(3)
-        return f"{name_of(_unescape(file.group(1)[1:-1]))}:{line}" + (f":{column}" if column and int(column) else "")
+        return f"{name_of(unescape(file.group(1)[1:-1]))}:{line}" + (f":{column}" if column and int(column) else "")
     name = _NAME.match(location)
-    return "" if name is None else _unescape(name.group(1)[1:-1])
+    return "" if name is None else unescape(name.group(1)[1:-1])
 
 
 def of_argument(location: str) -> str:

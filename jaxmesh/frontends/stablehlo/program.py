@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 from jaxlib.mlir import ir
 
@@ -151,7 +152,7 @@ def _enter(importer: Importer, x: jax.Array, sharding: Sharding) -> jax.Array:
         return spread(full_to_shard(full, as_spec(sharding)), axes_of(sharding))
 
     # Constants would be compared by all their bytes.
-    return importer.kept(("argument", sharding), split, x) if isinstance(x, jax.core.Tracer) else split(x)
+    return split(x) if isinstance(x, np.ndarray) else importer.kept(("argument", sharding), split, x)
 
 
 def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> jax.Array:
@@ -161,4 +162,4 @@ def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> j
         return shard_to_full(x, as_spec(sharding))
 
     x = importer.reshard(y, sharding, "of a result")
-    return importer.kept(("result", sharding, stays), leave, x) if isinstance(x, jax.core.Tracer) else leave(x)
+    return leave(x) if isinstance(x, np.ndarray) else importer.kept(("result", sharding, stays), leave, x)
