@@ -172,7 +172,7 @@ def jaxprs_in(values: Iterable[Any]) -> list[Jaxpr]:
     """Returns every jaxpr among values, also inside tuples and lists."""
     jaxprs: list[Jaxpr] = []
     for value in values:
-        kind: type[Any] = type(value)
+        kind: Any = type(value)
         if kind in _bare or (kind is tuple and _bare.issuperset(map(type, value))):
             continue
         if is_jaxpr(value):
