@@ -166,6 +166,8 @@ def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
     params = eqn.params
     if name in CALLS:
         return Call(params[CALLS[name]], CALLS[name], "remat" if name in REMAT else name)
+    if name not in LOOPS:
+        return None
     match name:
         case "scan":
             return Scan(params["jaxpr"], *_scan_arity(params), int(params["length"]), bool(params["reverse"]))

@@ -14,9 +14,10 @@ from jax._src import core as core_lib, effects as effects_lib, source_info_util
 from jax._src.interpreters import partial_eval
 
 from jaxmesh.jaxprs import evaluate
+from jaxmesh.jaxprs.caches import Cache, settings
 from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Literal, Var, is_high
-from jaxmesh.jaxprs.untyped import Array, PyTree
-from jaxmesh.jaxprs.walk import constants, open_jaxpr
+from jaxmesh.jaxprs.untyped import Array, Params, PyTree
+from jaxmesh.jaxprs.walk import constants, jaxprs_in, open_jaxpr
 
 _partial_eval: Any = partial_eval
 _core: Any = core_lib
@@ -27,9 +28,13 @@ _util: Any = source_info_util
 class _Step(NamedTuple):
     """An equation: its operands are places among all values, the arguments first, or literals."""
 
-    eqn: Eqn
     operands: tuple[Any, ...]
     avals: tuple[Aval, ...]
+    primitive: Any
+    params: Params
+    effects: Any
+    ctx: Any
+    source: Any
 
 
 _Row = tuple[Eqn, Sequence[Atom]]
@@ -53,8 +58,12 @@ class Steps:
         outputs: Sequence[Atom],
         known: Mapping[Var, Any],
         expands: bool,
+        placed: bool,
     ) -> Steps | None:
-        """Returns the steps of equations; None if they have references, or read more than inputs and `known` values."""
+        """Returns the steps of equations; None if they have references, or read more than inputs and `known` values.
+
+        They have source locations if they are `placed`.
+        """
         if any(isinstance(e, _effects.JaxprInputEffect) for eqn, _ in eqns for e in eqn.effects):
             return None
         given = {*inputs, *(v for eqn, _ in eqns for v in eqn.outvars)}
@@ -66,7 +75,8 @@ class Steps:
         steps, count = list[_Step](), len(inputs) + len(consts)
         for eqn, atoms in eqns:
             operands = tuple(a if isinstance(a, Literal) else places[a] for a in atoms)
-            steps.append(_Step(eqn, operands, tuple(v.aval for v in eqn.outvars)))
+            of_eqn = eqn.primitive, eqn.params, eqn.effects, eqn.ctx, eqn.source_info if placed else None
+            steps.append(_Step(operands, tuple(v.aval for v in eqn.outvars), *of_eqn))
             places.update(zip(eqn.outvars, itertools.count(count)))
             count += len(eqn.outvars)
         results = tuple(a if isinstance(a, Literal) else places[a] for a in outputs)
@@ -77,7 +87,7 @@ class Steps:
         """Returns the steps of a closed jaxpr; None if it has references."""
         body = open_jaxpr(jaxpr)
         rows = [(e, e.invars) for e in body.eqns]
-        return cls.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body))
+        return cls.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body), placed=True)
 
     def add(self, trace: Any, args: Sequence[jax.Array], source: Any = None) -> list[Any]:
         """Adds the equations to a trace, by default at their own source locations; returns the results."""
@@ -92,9 +102,8 @@ class Steps:
             # JAX's binding of a primitive notes it in the trace; adding an equation does not.
             trace.frame.is_high = True
         for step in self.steps:
-            eqn, operands = step.eqn, [value(at) for at in step.operands]
-            where = source or eqn.source_info
-            values += trace.emit_eqn(operands, step.avals, eqn.primitive, eqn.params, eqn.effects, where, eqn.ctx)
+            operands, where = [value(at) for at in step.operands], source or step.source
+            values += trace.emit_eqn(operands, step.avals, step.primitive, step.params, step.effects, where, step.ctx)
         return [value(at) for at in self.results]
 
     @property
@@ -102,16 +111,22 @@ class Steps:
         """True if `repeat` adds them: they read no constants, and give no literals."""
         return not self.consts and all(type(at) is int for at in self.results)
 
+    @property
+    def is_shared(self) -> bool:
+        """True if other programs may add them, too: bodies would have the source locations of this one."""
+        bodies = (jaxprs_in(step.params.values()) for step in self.steps)
+        return self.repeats and not self.expands and not any(bodies)
+
     def repeat(self, trace: Any, operands: Sequence[Array | Atom], source: Any) -> list[Var]:
         """Adds equations to a trace, for variables or constants; returns the results' variables; see `repeats`."""
         frame, values = trace.frame, [x for x in operands if type(x) is not np.ndarray]
         frame.is_high = frame.is_high or self.expands
-        for eqn, places, avals in self.steps:
+        for places, avals, *of_eqn, _ in self.steps:
             # As JAX adds equations of a jaxpr to a trace: without tracers.
             results = [frame.gensym(a) for a in avals]
             invars = [values[at] if type(at) is int else at for at in places]
-            row = invars, results, eqn.primitive, eqn.params, eqn.effects, source, eqn.ctx
-            frame.tracing_eqns.append(_core.JaxprEqn(*row))
+            primitive, params, effects, ctx = of_eqn
+            frame.tracing_eqns.append(_core.JaxprEqn(invars, results, primitive, params, effects, source, ctx))
             values += results
         return [values[at] for at in self.results]
 
@@ -157,11 +172,16 @@ def call_jaxpr(jaxpr: Jaxpr, args: Sequence[jax.Array]) -> list[jax.Array]:
     return called
 
 
+_Known = tuple[Steps | None, bool]
+"""The steps of a function, and True if it gives a list of arrays."""
+_shared = Cache[_Known](2048, "equations of ops on shards")
+
+
 @dataclass(eq=False)
 class Kept:
     """A cache of repeated computations, such as a model's layers: the equations that each adds to a trace."""
 
-    _steps: dict[Hashable, tuple[Steps | None, bool]] = field(default_factory=dict[Hashable, tuple[Steps | None, bool]])
+    _steps: dict[Hashable, _Known] = field(default_factory=dict[Hashable, _Known])
 
     def __call__(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> PyTree:
         """Returns what a function makes of operands, an array or a list of arrays.
@@ -171,26 +191,38 @@ class Kept:
           fun: the function, which does nothing else, and makes no references.
           operands: tracers, or constants as NumPy's arrays.
         """
+        return self._made(key, fun, operands, shares=False)[0]
+
+    def made(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> tuple[PyTree, Steps | None]:
+        """Returns also the steps of a call with one computed result, if they read its operands alone; else None.
+
+        The key is equal in other programs, too, if the function does the same there.
+        """
+        return self._made(key, fun, operands, shares=True)
+
+    def _made(
+        self, key: Hashable, fun: Callable[..., Any], operands: Sequence[Any], *, shares: bool
+    ) -> tuple[PyTree, Steps | None]:
         trace, types = current_trace(), [type_in_trace(x) for x in operands]
         if trace is None or None in types:
-            return fun(*operands)
+            return fun(*operands), None
         key, given = (key, *types, alike(operands)), [x for x in operands if not isinstance(x, np.ndarray)]
-        if key not in self._steps:
+        known = self._steps.get(key)
+        anywhere = (settings(), key) if known is None and shares else None
+        if anywhere is not None:
+            known = _shared.get(anywhere)
+        if known is None:
             start = len(trace.frame.tracing_eqns)
             made = fun(*operands)
-            self._steps[key] = _added_since(trace, start, given, made), isinstance(made, list)
-            return made
-        steps, several = self._steps[key]
-        if steps is None:
-            return fun(*operands)
-        results = steps.add(trace, given, _util.current())
-        return results if several else results[0]
-
-    def steps(self, key: Hashable, *operands: object) -> Steps | None:
-        """Returns the steps of a call with one computed result, if they read its operands alone; else None."""
-        types = [type_in_trace(x) for x in operands]
-        steps = None if None in types else self._steps.get((key, *types, alike(operands)), (None, False))[0]
-        return steps if steps and steps.repeats and len(steps.results) == 1 else None
+            steps = _added_since(trace, start, given, made)
+            self._steps[key] = steps, isinstance(made, list)
+            if anywhere is not None and steps is not None and steps.is_shared:
+                _shared.put(anywhere, self._steps[key])
+        else:
+            self._steps[key] = steps, several = known
+            results = fun(*operands) if steps is None else steps.add(trace, given, _util.current())
+            made = results if several or steps is None else results[0]
+        return made, steps if steps and steps.repeats and len(steps.results) == 1 else None
 
 
 def alike(operands: Sequence[object]) -> Hashable:
@@ -238,4 +270,4 @@ def _added_since(trace: Any, start: int, given: Sequence[Any], made: Any) -> Ste
     eqns = [(e, [x.val for x in e.in_tracers]) for e in rows if e is not None]
     inputs: list[Var] = [x.val for x in given]
     outputs: list[Atom] = [y.val for y in results]
-    return Steps.of(eqns, inputs, outputs, trace.frame.constvar_to_val, bool(trace.frame.is_high))
+    return Steps.of(eqns, inputs, outputs, trace.frame.constvar_to_val, bool(trace.frame.is_high), placed=False)

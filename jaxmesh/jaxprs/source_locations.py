@@ -15,8 +15,9 @@ from jax._src import source_info_util
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import JaxmeshError, MissingRuleError
+from jaxmesh.jaxprs import user_frames
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.user_frames import PARSED, Place, describe, frame_of, frames, is_installed, name_of, places
+from jaxmesh.jaxprs.user_frames import Place, describe, frame_of, frames, is_installed, name_of, places, unescape
 
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+(?!.*line [0-9]+: )")
@@ -154,12 +155,13 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
 
 _ir: Any = ir
 
-_FILE_LINE = re.compile(r'"((?:[^"\\]|\\.)+)"(?::([0-9]+):([0-9]+))?')
+_NAMED = r'(?!")[^"\\]*(?:\\.[^"\\]*)*'
+_FILE_LINE = re.compile(rf'"({_NAMED})"(?::([0-9]+):([0-9]+))?')
 """A string, and the line and column of a file. A search for files alone would begin anew at each quote of a string."""
-_SCOPE = re.compile(r'"((?:[^"\\]|\\.)+)"\((?=callsite\(|"(?:[^"\\]|\\.)+"\()')
+_SCOPE = re.compile(rf'"({_NAMED})"\((?=callsite\(|"{_NAMED}"\()')
 """The name of an op, which stands around the functions of its traceback."""
-_ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
-_LETTERS = {b"n": b"\n", b"t": b"\t"}
+_INLINED = re.compile(r'"\((?:callsite\(|"[^"]*"\()')
+"""What stands behind such a name; most locations of functions have none, which is found fast."""
 
 
 class Sources:
@@ -168,6 +170,8 @@ class Sources:
     def __init__(self, eqns: Iterable[Eqn]) -> None:
         self._tracebacks: dict[tuple[Place, ...], Any] = {}
         self._found: dict[Any, tuple[Any, Any, str]] = {}
+        # Ops of one line differ in their names alone.
+        self._places: dict[str, tuple[Any, list[str], str]] = {}
         # Equations of one line have equal tracebacks.
         for traceback in dict.fromkeys(eqn.source_info.traceback for eqn in eqns):
             if traceback is not None:
@@ -199,14 +203,22 @@ class Sources:
 
     def _find(self, location: str) -> tuple[object, object, str]:
         """Returns the traceback, the scopes and the line of a location."""
-        found = _FILE_LINE.findall(location)
-        rows = tuple((_unescape(file), int(line), int(column)) for file, line, column in found if line)
+        head = _SCOPE.match(location, len("loc("))
+        names, place = ([], location) if head is None else ([head[1]], location[head.end() :])
+        traceback, outer, line = self._places.get(place) or self._places.setdefault(place, self._read(place))
+        return traceback, None if traceback is None else _scopes([*names, *outer]), line
+
+    def _read(self, place: str) -> tuple[object, list[str], str]:
+        """Returns the traceback of a location without the name of its op, the names of its calls, and the line."""
+        found = _FILE_LINE.findall(place)
+        rows = tuple((unescape(file), int(line), int(column)) for file, line, column in found if line)
         traceback = self._traceback(rows)
         if traceback is None:
             at = next((row for row in rows if not is_installed(row[0])), rows[-1] if rows else None)
-            return None, None, "" if at is None else f"{name_of(at[0])}:{at[1]}"
+            return None, [], "" if at is None else f"{name_of(at[0])}:{at[1]}"
         frame = frame_of(traceback)
-        return traceback, _scopes(location), "" if frame is None else describe(frame)
+        names = _SCOPE.findall(place) if "\\" in place or _INLINED.search(place) else []
+        return traceback, names, "" if frame is None else describe(frame)
 
     def _traceback(self, rows: tuple[Place, ...]) -> object:
         """Returns the first traceback with a frame of the user's.
@@ -228,24 +240,12 @@ class Sources:
         return f"{op} ({line}) runs as JAX runs it, but has no TTIR or TTNN text"
 
 
-def _scopes(location: str) -> object:
-    """Returns the scopes of an op as JAX keeps them; a call that was inlined follows the op inside of it."""
+def _scopes(names: list[str]) -> object:
+    """Returns the scopes of an op as JAX keeps them, of the names of the op and of the calls that were inlined."""
     parts: list[str] = []
-    for name in reversed(_SCOPE.findall(location)):
+    for name in reversed(names):
         parts += name.split("/")[:-1]
     return source_info_util.new_name_stack("/".join(parts[1:] if parts[:1] == ["jit(run)"] else parts))
-
-
-def _unescape(text: str) -> str:
-    """Returns a string of MLIR without its escapes, which stand for bytes."""
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(_character, text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
-
-
-def _character(found: re.Match[bytes]) -> bytes:
-    digits, letter = found.groups()
-    return bytes([int(digits, 16)]) if digits else _LETTERS.get(letter, letter)
 
 
 _MOST = 4096
@@ -290,7 +290,7 @@ class TextSources(Sources):
             inner = inner.child_loc if isinstance(inner, _ir.NameLoc) else inner.callee
         if isinstance(inner, _ir.FileLineColLoc) and inner.filename == "-":
             return f"line {inner.start_line + self._offset}"
-        found = PARSED.search(str(location))
+        found = user_frames.PARSED.search(str(location))
         return "" if found is None else f"line {int(found[1]) + self._offset}"
 
     def inexpressible(self, op: str, line: str) -> str:
@@ -384,9 +384,9 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
     if files:
         file = next((f for f in files if not is_installed(f.group(1)[1:-1])), files[-1])
         line, column = file.group(2), file.group(3)
-        return f"{name_of(_unescape(file.group(1)[1:-1]))}:{line}" + (f":{column}" if column and int(column) else "")
+        return f"{name_of(unescape(file.group(1)[1:-1]))}:{line}" + (f":{column}" if column and int(column) else "")
     name = _NAME.match(location)
-    return "" if name is None else _unescape(name.group(1)[1:-1])
+    return "" if name is None else unescape(name.group(1)[1:-1])
 
 
 def of_argument(location: str) -> str:

@@ -35,6 +35,9 @@ _GENERATED = ("<frozen ", "<attrs ", "<@beartype", "<decorator-gen", "<__array_f
 _LONGEST = 1 << 24
 """The bytes of the longest file that is read for a line of code."""
 
+_ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))")
+_LETTERS = {b"n": b"\n", b"t": b"\t"}
+
 Frame = Any
 """A frame of JAX: `file_name`, `function_name`, `start_line`, `start_column`."""
 Place = tuple[str, int, int]
@@ -170,6 +173,18 @@ def _may_be_code(path: str) -> bool:
     except ValueError:
         return False
     return stat.S_ISREG(found.st_mode) and found.st_size <= _LONGEST
+
+
+def unescape(text: str) -> str:
+    """Returns a string of MLIR without its escapes, which stand for bytes."""
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_character, text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+
+
+def _character(found: re.Match[bytes]) -> bytes:
+    digits, letter = found.groups()
+    return bytes([int(digits, 16)]) if digits else _LETTERS.get(letter, letter)
 
 
 def describe(frame: Frame) -> str:

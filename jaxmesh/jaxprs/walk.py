@@ -164,21 +164,23 @@ def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
 
 def sub_jaxprs(eqn: Eqn) -> list[Jaxpr]:
     """Returns every jaxpr among an equation's parameters, also inside tuples, such as the branches of `cond`."""
-    return jaxprs_in(eqn.params.values())
+    values = eqn.params.values()
+    return [] if _bare.issuperset(map(type, values)) else jaxprs_in(values)
 
 
 def jaxprs_in(values: Iterable[Any]) -> list[Jaxpr]:
     """Returns every jaxpr among values, also inside tuples and lists."""
     jaxprs: list[Jaxpr] = []
     for value in values:
-        if type(value) in _bare:
+        kind: Any = type(value)
+        if kind in _bare or (kind is tuple and _bare.issuperset(map(type, value))):
             continue
         if is_jaxpr(value):
             jaxprs.append(value)
         elif isinstance(value, _ROW):
             jaxprs += jaxprs_in(value)
         else:
-            _bare.add(type(value))
+            _bare.add(kind)
     return jaxprs
 
 

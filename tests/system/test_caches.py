@@ -563,3 +563,26 @@ def test_types_of_texts_leave_nothing() -> None:
     for n in range(300):
         quantization.quantized(f"!quant.uniform<i8:f32,0.{n + 1}:3>")
     assert quantization.quantized.cache_info().currsize <= 256
+
+
+def test_sharded_programs_of_equal_operations_have_their_own_lines_and_settings() -> None:
+    def one(x: Any) -> Any:
+        return jnp.sin(x @ x.T)
+
+    def two(x: Any) -> Any:
+        return jnp.sin(x @ x.T)
+
+    def lowered(f: Callable[..., Any]) -> Any:
+        return jm.jit(f, mesh=MESH, in_shardings=P("y", "x")).lower(X)
+
+    first, second = map(lowered, (one, two))
+    assert first.as_text("jaxpr") == second.as_text("jaxpr")
+    for program, f, other in ((first, "one", "two"), (second, "two", "one")):
+        lines = "\n".join(str(row.line) for row in program.explain())
+        assert f"<locals>.{f})" in lines
+        assert f"<locals>.{other})" not in lines
+    assert [d.op for d in first.explain().decisions] == [d.op for d in second.explain().decisions]
+    with jax.default_matmul_precision("float32"):
+        exact = lowered(lambda x: one(x))
+    assert exact.as_text("jaxpr") != first.as_text("jaxpr")
+    assert lowered(lambda x: two(x)).as_text("jaxpr") == first.as_text("jaxpr")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -28,7 +28,8 @@ from jaxmesh.frontends.stablehlo.call import Arrays, ImportContext, Kind, Meanin
 from jaxmesh.frontends.stablehlo.gspmd import operations
 from jaxmesh.frontends.stablehlo.rules import Shapes, Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape
-from jaxmesh.frontends.stablehlo.values import Repeat, Sharded
+from jaxmesh.frontends.stablehlo.values import Import, Repeat, Sharded
+from jaxmesh.jaxprs.caches import Cache, settings
 from jaxmesh.jaxprs.emit import current_source
 from jaxmesh.jaxprs.untyped import lax
 
@@ -77,6 +78,9 @@ class _ShardPlan:
     pure: bool
 
 
+_shared = Cache[_ShardPlan](2048, "plans of ops on shards")
+
+
 @dataclass(eq=False)
 class Importer(ImportContext):
     """The import of one module: its ops, one by one."""
@@ -85,6 +89,8 @@ class Importer(ImportContext):
         ImportContext.__post_init__(self)
         # The layers of a model repeat the same ops, and MLIR stores each attribute once.
         self._plans: dict[object, _ShardPlan] = {}
+        self._settings = tuple(self.sizes.items()), settings()
+        self._text: Callable[[object], str] = functools.cache(str)
         self.computes = False
 
     # --- blocks -------------------------------------------------------------------------------------------------------
@@ -105,7 +111,7 @@ class Importer(ImportContext):
     def _repeat(self, op: ir.Operation, name: str, source: object) -> bool:
         """Imports an op like an equal op before it; returns True if the scope has such an op."""
         rows = self.env.rows
-        operands = [rows[v] for v in op.operands if v in rows]
+        operands = [row for v in op.operands if (row := rows.get(v)) is not None]
         kind = _KINDS[name](op) if name == _REDUCE else ""
         if kind is None or len(operands) < len(op.operands):
             return False
@@ -127,7 +133,7 @@ class Importer(ImportContext):
         """Imports one operation: adds its results to the values."""
         with self.decisions.at(op):
             try:
-                results = self._results(op)
+                results, repeat = self._results(op)
             except (JaxmeshError, RecursionError):
                 raise
             except (TypeError, ValueError, KeyError, NotImplementedError, AssertionError) as error:
@@ -136,16 +142,18 @@ class Importer(ImportContext):
                 ) from error
         for value, result in zip(op.results, results, strict=True):
             row = self.env.define(self.scope, value, result)
+            if repeat is not None:
+                self.env.remember(self.scope, op, row, repeat)
             if op.name == "stablehlo.constant" and isinstance(result.array, np.ndarray):
                 # A number makes no equation, so that all ops can read the same.
                 self.env.repeats[self.env.key(self.scope, op, "", ())] = row
             self.computes = True
             self.splits = self.splits or (result.make is None and bool(axes_of(result.sharding) or result.partial))
 
-    def _results(self, op: ir.Operation) -> list[Sharded]:
+    def _results(self, op: ir.Operation) -> tuple[list[Sharded], Import | None]:
         whole = _WHOLE.get(op.name)
         if whole is not None:
-            return whole(self, op)
+            return whole(self, op), None
         meaning = _MEANINGS.get(op.name)
         if meaning is None:
             raise MissingRuleError(
@@ -156,7 +164,7 @@ class Importer(ImportContext):
 
     # --- ops on shards ------------------------------------------------------------------------------------------------
 
-    def _local(self, op: ir.Operation, meaning: Meaning) -> list[Sharded]:
+    def _local(self, op: ir.Operation, meaning: Meaning) -> tuple[list[Sharded], Import | None]:
         operands = [self.env[v] for v in op.operands]
         plan = self._plan(op, operands)
         splitting, wanted = plan.splitting, plan.wanted
@@ -167,10 +175,10 @@ class Importer(ImportContext):
         def compute(*shards: jax.Array) -> Arrays:
             return meaning(ShardedCall(self, op, list(shards), splitting.operands, plan.results, plan.shapes))
 
-        key, make = (plan, self.keeps_ops), None
+        make, steps = None, None
         # The meaning of a reduction depends on the constant that it starts from.
         pure = plan.pure and (op.name != _REDUCE or isinstance(operands[1].array, np.ndarray))
-        computed = self.kept(key, compute, *xs) if pure else compute(*xs)
+        computed, steps = self.kept.made((plan, self.keeps_ops), compute, *xs) if pure else (compute(*xs), None)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, t), s, partial, plan.kind or "", op)
@@ -184,12 +192,10 @@ class Importer(ImportContext):
             make = functools.partial(self._broadcast, tuple(op.results[0].type.shape))
             results_of[0].make = functools.partial(make, xs[0])
         arrays = [*xs, *as_list(computed)], [x.array for x in (*operands, *results_of)]
-        steps = self.kept.steps(key, *xs) if pure and results_of == outs else None
-        if steps and all(map(operator.is_, *arrays)):
-            splits = any(map(axes_of, [*splitting.operands, *([] if make else splitting.results)]))
-            region = (plan.kind or "") if op.name == _REDUCE else ""
-            self.env.remember(self.scope, op, region, outs[0], steps, make, splits)
-        return results_of
+        if steps is None or results_of != outs or not all(map(operator.is_, *arrays)):
+            return results_of, None
+        splits = any(map(axes_of, [*splitting.operands, *([] if make else splitting.results)]))
+        return results_of, Import((plan.kind or "") if op.name == _REDUCE else "", steps, make, splits)
 
     def _broadcast(self, shape: tuple[int, ...], scalar: jax.Array, sharding: Sharding) -> jax.Array:
         return lax.broadcast(scalar, local_shape(shape, sharding, self.sizes))
@@ -204,11 +210,16 @@ class Importer(ImportContext):
         key = op.name, tuple(op.attributes.items()), kind, reduces, types, operand_shardings, self.manual
         plan = self._plans.get(key)
         if plan is None:
-            before = len(self.decisions.log)
-            plan = self._new_plan(op, operand_shardings, kind, reduces=reduces)
-            # A plan with dropped shardings is not cached or repeated, so that every op reports them.
-            if len(self.decisions.log) > before:
-                return dataclasses.replace(plan, pure=False)
+            written = [(name, self._text(a)) for name, a in key[1]], [[*map(self._text, row)] for row in types]
+            anywhere = repr((op.name, *written, kind, reduces, operand_shardings, sorted(self.manual))), self._settings
+            plan = _shared.get(anywhere)
+            if plan is None:
+                before = len(self.decisions.log)
+                plan = self._new_plan(op, operand_shardings, kind, reduces=reduces)
+                # A plan with dropped shardings is not cached or repeated, so that every op reports them.
+                if len(self.decisions.log) > before:
+                    return dataclasses.replace(plan, pure=False)
+                _shared.put(anywhere, plan)
             self._plans[key] = plan
         return plan
 

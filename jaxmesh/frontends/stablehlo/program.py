@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 from jaxlib.mlir import ir
 
@@ -115,7 +116,7 @@ def import_module(
     def run(*args: jax.Array) -> list[jax.Array]:
         entries = zip([*closed_over, *args], arguments, on_devices, strict=True)
         values = [
-            Sharded(x if here or whole else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s)
+            Sharded(x if here or whole else _enter(importer, x, s), s)
             for x, s, here in ((words_of(x), split_only(s, sizes), here) for x, s, here in entries)
         ]
         outs = importer.block(block, values)
@@ -146,8 +147,19 @@ def import_module(
     )
 
 
+def _enter(importer: Importer, x: jax.Array, sharding: Sharding) -> jax.Array:
+    def split(full: jax.Array) -> jax.Array:
+        return spread(full_to_shard(full, as_spec(sharding)), axes_of(sharding))
+
+    # Constants would be compared by all their bytes.
+    return split(x) if isinstance(x, np.ndarray) else importer.kept(("argument", sharding), split, x)
+
+
 def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> jax.Array:
+    def leave(x: jax.Array) -> jax.Array:
+        if stays:
+            return spread(x if varying(x) else full_to_shard(x, PartitionSpec()), axes_of(sharding))
+        return shard_to_full(x, as_spec(sharding))
+
     x = importer.reshard(y, sharding, "of a result")
-    if stays:
-        return spread(x if varying(x) else full_to_shard(x, PartitionSpec()), axes_of(sharding))
-    return shard_to_full(x, as_spec(sharding))
+    return leave(x) if isinstance(x, np.ndarray) else importer.kept(("result", sharding, stays), leave, x)

@@ -113,11 +113,12 @@ def split(
     for dims, sharding, shape in zip(rule.results, wanted, shapes[1], strict=True):
         _assign(rule, dims, sharding, shape, sizes, factors, skip=rule.local | rule.reduced)
     reduced = rule.reduced if reduces else frozenset[int]()
-    inner: Factors = {}
-    for dims, sharding, shape in zip(rule.operands, operand_shardings, shapes[0], strict=True):
-        _assign(rule, dims, sharding, shape, sizes, inner, skip=frozenset(range(len(rule.sizes))) - reduced)
-    taken = {a for axes in factors.values() for a in axes}
-    factors.update({f: tuple(a for a in axes if a not in taken) for f, axes in inner.items()})
+    if reduced:
+        inner: Factors = {}
+        for dims, sharding, shape in zip(rule.operands, operand_shardings, shapes[0], strict=True):
+            _assign(rule, dims, sharding, shape, sizes, inner, skip=frozenset(range(len(rule.sizes))) - reduced)
+        taken = {a for axes in factors.values() for a in axes}
+        factors.update({f: tuple(a for a in axes if a not in taken) for f, axes in inner.items()})
     every = [*zip(rule.operands, shapes[0], strict=True), *zip(rule.results, shapes[1], strict=True)]
     while any(_trim(rule, dims, shape, factors, sizes) for dims, shape in every):
         pass
@@ -139,6 +140,8 @@ def _assign(
     """Assigns the axes of a tensor's dims to their factors, the first factor of a dim first; the first tensor
     decides."""
     for members, axes, size in zip(dims, sharding, shape, strict=True):
+        if not axes:
+            continue
         rest = list(axes)
         product = math.prod(rule.sizes[factor] for factor in members)
         if not product or size % product:
@@ -159,6 +162,8 @@ def _trim(
     """Removes the axes of a factor that a tensor cannot split: after a partly split factor, or with a repeated axis."""
     seen: set[str] = set()
     for members, size in zip(dims, shape, strict=True):
+        if factors.keys().isdisjoint(members):
+            continue
         # A dim of adjacent windows is a multiple of their number.
         product = math.prod(rule.sizes[factor] for factor in members)
         whole = product > 0 and size % product == 0

@@ -153,12 +153,13 @@ def mesh_axes(op: ir.Operation) -> dict[str, int]:
 
 def end_shardings(main: ir.Operation) -> list[list[shardings.Sharding]]:
     """Returns the shardings of the arguments of a partitioned function, and of its results."""
-    return [[_of(a, t.shape) for t, a in zip(types, rows, strict=True)] for _, types, rows in ends(main)]
+    read = functools.cache(shardings.read)
 
+    def of_end(attributes: shardings.Attributes, shape: Sequence[int]) -> shardings.Sharding:
+        written = shardings.of_end(attributes)
+        return shardings.replicated(len(shape)) if written is None else read(written)
 
-def _of(attributes: shardings.Attributes, shape: Sequence[int]) -> shardings.Sharding:
-    written = shardings.of_end(attributes)
-    return shardings.replicated(len(shape)) if written is None else shardings.read(written)
+    return [[of_end(a, t.shape) for t, a in zip(types, rows, strict=True)] for _, types, rows in ends(main)]
 
 
 # --- dropped axes ----------------------------------------------------------------------------------------------------

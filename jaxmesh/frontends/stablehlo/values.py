@@ -138,6 +138,15 @@ Make = Callable[[jax.Array, Sharding], jax.Array]
 """A function that creates the shard of a result from the operand and the sharding."""
 
 
+class Import(NamedTuple):
+    """The import of an op without communication; `region` stands for the op's region, if it has one."""
+
+    region: str
+    steps: Steps
+    make: Make | None
+    splits: bool
+
+
 class Repeat(NamedTuple):
     """The import of an op: its equations, and its result."""
 
@@ -193,15 +202,13 @@ class ShardTable(dict[ir.Value, Sharded]):
         attributes = object() if unread else tuple(op.attributes.items())
         return scope, name, attributes, region, kind, alike([row[1] for row in operands]), *[row[0] for row in operands]
 
-    def remember(
-        self, scope: object, op: ir.Operation, region: str, y: Sharded, steps: Steps, make: Make | None, splits: bool
-    ) -> None:
-        """Keeps the import of an op without communication, for equal ops of the scope; see `Repeat`."""
+    def remember(self, scope: object, op: ir.Operation, row: Row, made: Import) -> None:
+        """Keeps the import of an op of one result, its `row`, for equal ops of the scope; see `Repeat`."""
         operands = [self.rows[v] for v in op.operands if v in self.rows]
-        mark = self.define(scope, op.results[0], y)[0]
+        mark, y = row[0], self[op.results[0]]
         if len(operands) == len(op.operands) and mark and all(row[0] for row in operands):
-            repeat = Repeat(steps, current_trace(), mark, y.sharding, make, splits)
-            self.repeats[self.key(scope, op, region, operands)] = repeat
+            repeat = Repeat(made.steps, current_trace(), mark, y.sharding, made.make, made.splits)
+            self.repeats[self.key(scope, op, made.region, operands)] = repeat
 
 
 # --- reshards ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, dist
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow, is_imported_op
+from jaxmesh.jaxprs.control_flow import LOOPS, Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.sharding.distribution import resolve_composer
 
 
@@ -34,7 +34,7 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
             )
         if eqn.primitive in PRIMITIVES:
             _verify_configs(eqn, mesh)
-        else:
+        elif eqn.primitive.name in LOOPS:
             _verify_in_step(eqn)
     residencies = ResidencyMap(program, inputs)
     _ResidencyVerifier().body(residencies, residencies.results, None)

@@ -11,6 +11,7 @@ import pytest
 
 from jaxmesh.jaxprs.emit import Kept, emit_jaxpr
 from jaxmesh.jaxprs.source_locations import source_location
+from jaxmesh.jaxprs.user_frames import frames
 
 
 def program(x: Any, y: Any) -> tuple[Any, ...]:
@@ -101,3 +102,57 @@ def test_values_of_other_traces_are_not_kept() -> None:
         return jax.lax.map(inner, jnp.stack([inner(x), inner(x), inner(x)]))
 
     np.testing.assert_allclose(jax.jit(outer)(ARGUMENTS[0]), np.tile(3 * ARGUMENTS[0], (3, 1)))
+
+
+def test_other_programs_add_the_equations_where_the_settings_are_the_same() -> None:
+    calls: list[Any] = []
+    key = object()
+
+    def product(x: Any) -> Any:
+        calls.append(x)
+        return jax.lax.dot_general(x, x, (((0,), (0,)), ((), ())))
+
+    def program(x: Any) -> Any:
+        return Kept().made(key, product, x)[0]
+
+    first, second = (jax.make_jaxpr(lambda x: program(x))(ARGUMENTS[0]) for _ in range(2))
+    assert str(first) == str(second)
+    assert len(calls) == 1
+    with jax.default_matmul_precision("float32"):
+        exact = jax.make_jaxpr(lambda x: program(x))(ARGUMENTS[0])
+    assert exact.eqns[0].params["precision"] != first.eqns[0].params["precision"]
+    jax.make_jaxpr(lambda x: program(x))(ARGUMENTS[1][:2])
+    jax.clear_caches()
+    jax.make_jaxpr(lambda x: program(x))(ARGUMENTS[0])
+    assert len(calls) == 4
+
+
+def test_other_programs_have_their_own_lines_and_bodies() -> None:
+    calls, key = list[str](), object()
+
+    def negated(x: Any) -> Any:
+        calls.append("negated")
+        return jax.lax.neg(x)
+
+    def called(x: Any) -> Any:
+        calls.append("called")
+        return jax.jit(lambda v: v + 1)(x)
+
+    def both(x: Any) -> Any:
+        kept = Kept()
+        return kept.made((key, 1), negated, x)[0], kept.made((key, 2), called, x)[0]
+
+    def one(x: Any) -> Any:
+        return both(x)
+
+    def two(x: Any) -> Any:
+        return both(x)
+
+    # The first trace is gone when the second reads its equations.
+    with jax.checking_leaks():
+        traced = [jax.make_jaxpr(f)(ARGUMENTS[0]) for f in (one, two)]
+    assert str(traced[0]) == str(traced[1])
+    assert calls == ["negated", "called", "called"]
+    for jaxpr, f in zip(traced, (one, two), strict=True):
+        for eqn in jaxpr.eqns[:1]:
+            assert f.__qualname__ in {frame.function_name for frame in frames(eqn.source_info.traceback)}
