@@ -49,6 +49,8 @@ def main(argv: Sequence[str]) -> None:
         program.shapes.plan_for(devices)
     code = program.run(devices, write)
     write(code=code, **devices.findings())
+    if code == 0 and devices.kernels is not None:
+        write(kernels=devices.kernels)
     utils.DeviceGetter.close()
     sys.stdout.flush()
     # Skip ttnn's destructors, which may fail after a refusal.

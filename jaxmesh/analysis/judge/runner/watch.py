@@ -88,7 +88,7 @@ class Watch:
         self._repeated: set[int] = set()
         """The lines of loops that have run."""
         self._operations: dict[int, Counter[str]] = {}
-        self._kernels: dict[int, int] | None = {}
+        self.kernels: dict[int, int] | None = {}
         """By line the largest size of one kernel's buffers in the L1 of one core, in bytes; None once ttnn has refused
         a plan."""
         self._now = dict.fromkeys(MEMORIES, 0)
@@ -166,10 +166,10 @@ class Watch:
         try:
             call()
         except Exception:
-            self._kernels = None
+            self.kernels = None
         kernel = self._end().kernel
-        if self._kernels is not None and kernel:
-            self._kernels[self.line] = max(self._kernels.get(self.line, 0), kernel)
+        if self.kernels is not None and kernel:
+            self.kernels[self.line] = max(self.kernels.get(self.line, 0), kernel)
         self._begin()
         return kernel
 
@@ -246,9 +246,9 @@ class Watch:
     # --- findings ---
 
     def findings(self) -> dict[str, object]:
-        """Returns the operations and kernels of each line, the leaked tensors, and the memories of the open devices."""
+        """Returns the operations of each line, the leaked tensors, and the memories of the open devices."""
         device = self._device()
-        report: dict[str, Any] = {"operations": self._operations, "left": self._left, "kernels": self._kernels or {}}
+        report: dict[str, Any] = {"operations": self._operations, "left": self._left}
         if device is not None:
             report["mesh"] = [int(n) for n in device.shape]
             report["memories"] = {m: self._memory(m) for m in MEMORIES}
