@@ -13,7 +13,7 @@ _CORES = re.compile(r"\[(\d+)-(\d+) - (\d+)-(\d+)\]")
 
 
 class Capture(NamedTuple):
-    """What some calls of ttnn did.
+    """The operations and buffers of some calls of ttnn.
 
     Attributes:
       operations: how often each device operation ran.
@@ -56,7 +56,7 @@ def read_own_result(done: Capture, address: int) -> OwnResult | None:
 
 
 def read_capture(nodes: Iterable[Mapping[str, Any]]) -> Capture:
-    """Returns what a captured graph records."""
+    """Returns the record of a captured graph."""
     done, kernel = Capture(Counter(), [], 0), 0
     open_functions: list[str] = []
     executed: set[int] = set()

@@ -118,7 +118,7 @@ class Shapes:
         self._made_of: dict[int, tuple[object, tuple[object, ...]]] = {}
 
     def plan_for(self, watch: Watch) -> None:
-        """Makes equal calls once, and tells a watch what they do."""
+        """Makes equal calls once, and reports each call to a watch."""
         self._plans = Plans(self._ttnn, watch)
 
     def __getattr__(self, name: str) -> Any:

@@ -147,7 +147,7 @@ class Watch:
         return bool(self._ttnn.graph.is_graph_capture_active())
 
     def measure(self, call: Callable[[], Any]) -> tuple[Any, Capture]:
-        """Returns the result of a call on the line, and what the call does on the devices."""
+        """Returns the result of a call, with the operations and buffers of the call."""
         self._finish_line()
         self._begin()
         result = call()
@@ -174,7 +174,7 @@ class Watch:
         return kernel
 
     def repeat(self, call: OwnResult, make: Callable[[], Any]) -> Any:
-        """Accounts a call that does what an earlier one did; returns its result, which `make` allocates.
+        """Counts a call that equals an earlier one; returns its result, allocated by `make`.
 
         Returns None if ttnn has to make the call: DRAM or L1 would be more than half full. Then it can depend on the
         addresses of other buffers whether ttnn accepts it.
