@@ -358,9 +358,8 @@ class JaxLowered(Stage):
         self, groups: bool, unroll_limit: int | None, chosen: Collection[int], strict: bool = False
     ) -> Program:
         """Returns the flat program with the shards of some arguments in their place."""
-        program = self._program(groups, unroll_limit, strict)
-        held = [i for i in chosen if self._boundary.residencies[i] is HOST]
-        return self._flat(groups, unroll_limit, strict, held=held) if held else program
+        held = tuple(i for i in chosen if self._boundary.residencies[i] is HOST)
+        return self._program(groups, unroll_limit, strict, **{"held": held} if held else {})
 
     def marked_program(self, mark: Callable[[Eqn], str]) -> Program:
         """Returns the flat program as `default_program` does, but each op has the mark of its equation as its line, an

@@ -130,18 +130,19 @@ class Stage(HasArguments, abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int | None, strict: bool, **options: object) -> Program:
+    def _program(self, groups: bool, unroll_limit: int | None, strict: bool, **options: Hashable) -> Program:
         """Returns the flat program, which all texts and answers of a stage share."""
         self._check_expressible()
         limit = None if unroll_limit is None else as_index("as_text", "unroll_limit", unroll_limit)
-        key = as_bool("as_text", "groups", groups), limit, as_bool("as_text", "strict", strict)
-        program = self._programs.get((*key, *options))
+        asked = as_bool("as_text", "groups", groups), limit, as_bool("as_text", "strict", strict)
+        key = *asked, *options.items()
+        program = self._programs.get(key)
         if program is None:
             with progress("passes"):
-                program = self._flat(*key, **options)
+                program = self._flat(*asked, **options)
             # Racing threads may build it twice; the first result wins. A full cache is replaced.
             cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
-            program = cache.setdefault((*key, *options), program)
+            program = cache.setdefault(key, program)
             self._programs = cache
         return program
 

@@ -22,6 +22,7 @@ class Timed:
 
     work: Work
     repeat: int = 1
+    clock: Callable[[], float] = time.perf_counter
     seconds: list[float] = field(default_factory=list[float])
 
     def round(self) -> None:
@@ -29,10 +30,10 @@ class Timed:
         # The collector would run in the turns of the peer alone, because pytest-benchmark stops it in ours.
         collects = gc.isenabled()
         gc.disable()
-        start = time.perf_counter()
+        start = self.clock()
         for _ in each:
             made = work()
-        self.seconds.append((time.perf_counter() - start) / self.repeat)
+        self.seconds.append((self.clock() - start) / self.repeat)
         del made
         if collects:
             gc.enable()
@@ -52,6 +53,7 @@ def compare(
     rounds: int = 15,
     repeat: int = 1,
     setup: Work = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Times two ways in turns, and records the ratio of their medians as a row of the table.
 
@@ -63,10 +65,11 @@ def compare(
       peer_name: what the peer does.
       rounds, repeat: how often, and how often within a round: work of microseconds needs many.
       setup: run before each turn of either, outside of its time.
+      clock: what tells the seconds, by default those that pass.
     """
     if benchmark.disabled:
         rounds = repeat = 1
-    first, second = Timed(ours, repeat), Timed(peer, repeat)
+    first, second = Timed(ours, repeat, clock), Timed(peer, repeat, clock)
     if not benchmark.disabled:
         for way in (second, first):
             setup()

@@ -164,7 +164,9 @@ def _start(
             "TT_METAL_CACHE": str(kernels),
         }
     # Temporary files of ttnn's libraries go with the folder.
-    variables = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR"} | variables | {"TMPDIR": str(scratch)}
+    # NumPy would start a thread for each core.
+    defaults = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR", "OPENBLAS_NUM_THREADS": "1"}
+    variables = defaults | variables | {"TMPDIR": str(scratch)}
     command = [environment.python, RUNNER, folder.resolve(), scratch / "report.json", *options]
     try:
         # ttnn writes a folder `generated` into the working directory.

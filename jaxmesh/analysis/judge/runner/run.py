@@ -6,13 +6,11 @@ import argparse
 import ast
 import contextlib
 import importlib
-import importlib.util
 import json
 import os
 import re
 import sys
 import traceback
-import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,20 +44,13 @@ def main(argv: Sequence[str]) -> None:
 
         utils.report = report_nothing
 
-    def watch(plan_only: bool = False) -> Watch:
-        progress = options.report.with_suffix(".line")
-        return Watch(ttnn, progress, lambda: utils.DeviceGetter._device, plan_only)
-
-    devices = watch()
+    devices = Watch(ttnn, options.report.with_suffix(".line"), lambda: utils.DeviceGetter._device)
+    if program.shapes is not None:
+        program.shapes.plan_for(devices)
     code = program.run(devices, write)
     write(code=code, **devices.findings())
-    if code == 0 and not options.board:
-        # Plan the program again without dispatch: ttnn then reports the buffers of each kernel in L1.
-        if program.shapes is not None:
-            program.shapes.plan_once()
-        kernels = watch(plan_only=True)
-        if program.run(kernels, Report()) == 0:
-            write(kernels=kernels.kernels)
+    if code == 0 and devices.kernels is not None:
+        write(kernels=devices.kernels)
     utils.DeviceGetter.close()
     sys.stdout.flush()
     # Skip ttnn's destructors, which may fail after a refusal.
@@ -86,16 +77,13 @@ def _import_ttnn(write: Report) -> object:
     try:
         ttnn = importlib.import_module("ttnn")
         missing = [n for n in ("graph", "get_memory_view", "open_mesh_device", "Tensor") if n not in vars(ttnn)]
+        if not missing and "disable_python_io_recording" not in vars(ttnn.graph):
+            missing = ["graph.disable_python_io_recording"]
         if missing:
             raise ImportError(f"it does not have ttnn.{missing[0]}")
     except BaseException as error:
         write(unusable=f"{type(error).__name__}: {error}")
         raise SystemExit(0) from None
-    if importlib.util.find_spec("torch") is None:
-        # ttnn's graph capture tests arguments against `torch.Tensor`.
-        torch: Any = types.ModuleType("torch")
-        torch.Tensor = type("Tensor", (), {})
-        sys.modules["torch"] = torch
     return ttnn
 
 
@@ -111,9 +99,10 @@ class LoadedScript:
         sys.dont_write_bytecode = True
         self._names: dict[str, Any] = {"__name__": "exported", "__file__": self._script}
         exec(compile(Marks(functions[0], not board).visit(tree), self._script, "exec"), self._names)
-        self.shapes = Shapes(ttnn) if shapes else None
+        self.shapes = None if board else Shapes(ttnn)
         if self.shapes is not None:
             self._names["ttnn"] = self.shapes
+        if self.shapes is not None and shapes:
             use_shapes(sys.modules["utils"], self.shapes)
 
     def run(self, watch: Watch, write: Report) -> int | None:

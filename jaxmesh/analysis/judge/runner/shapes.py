@@ -11,7 +11,10 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+
+from jaxmesh.analysis.judge.runner.capture import Capture, OwnResult, read_own_result
+from jaxmesh.analysis.judge.runner.watch import Watch
 
 REAL_BYTES = 1 << 20
 """The largest host tensor that is allocated, in bytes; it is filled with zeros, and ttnn judges every step with it."""
@@ -32,31 +35,51 @@ class Promise:
 
 
 class Plans:
-    """The results of calls that ttnn has planned, reused for equal calls on other tensors of the same type.
+    """Has ttnn plan each call; equal calls on other tensors of the same type are made once.
 
-    Without dispatch, equal calls have equal plans, and an empty tensor can stand for the result.
+    A call is made, and planned once more without dispatch, for ttnn reports the buffers of kernels in L1 only then. On
+    described devices, equal calls have equal plans, and an empty tensor can stand for the result.
     """
 
-    def __init__(self, ttnn: Any) -> None:
-        self._ttnn = ttnn
-        self._kinds: dict[object, tuple[Any, object, object]] = {}
+    def __init__(self, ttnn: Any, watch: Watch) -> None:
+        self._ttnn, self._watch = ttnn, watch
+        self._known: dict[object, _Known | None] = {}
+        """The calls that were made; None for a call that does more than to allocate its result."""
 
     def result(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
     ) -> Any:
         """Returns the result of `call`, or an empty tensor of the type that an equal call returned before."""
+        if not self._watch.is_watching:
+            return call(*args, **kwargs)
         key = function, self._key(args), self._key(kwargs)
-        if key in self._kinds:
-            spec, topology, device = self._kinds[key]
-            options = {"dtype": spec.dtype, "layout": spec.layout, "memory_config": spec.memory_config}
-            tensor = self._ttnn.empty(spec.shape, device=device, **options)
-            if tensor.spec == spec:
-                tensor.update_tensor_topology(topology)
-                return tensor
-        result = call(*args, **kwargs)
-        if isinstance(result, self._ttnn.Tensor) and result.device() is not None:
-            self._kinds[key] = result.spec, result.tensor_topology(), result.device()
+        known = self._known.get(key)
+        if known is not None:
+            result = self._watch.repeat(known.call, lambda: self._make(known))
+            if result is not None:
+                return result
+        if key in self._known:
+            return call(*args, **kwargs)
+        result, done = self._watch.measure(lambda: call(*args, **kwargs))
+        kernel = self._watch.plan(lambda: call(*args, **kwargs))
+        self._known[key] = self._read(result, done._replace(kernel=kernel))
         return result
+
+    def _read(self, result: Any, done: Capture) -> _Known | None:
+        if not isinstance(result, self._ttnn.Tensor) or result.device() is None:
+            return None
+        own = read_own_result(done, int(result.buffer_address()))
+        return None if own is None else _Known(own, result.spec, result.tensor_topology(), result.device())
+
+    def _make(self, known: _Known) -> Any:
+        """Returns an empty tensor like the result of a known call; None if ttnn makes another one."""
+        spec = known.spec
+        options = {"dtype": spec.dtype, "layout": spec.layout, "memory_config": spec.memory_config}
+        tensor = self._ttnn.empty(spec.shape, device=known.device, **options)
+        if tensor.spec != spec:
+            return None
+        tensor.update_tensor_topology(known.topology)
+        return tensor
 
     def _key(self, x: Any) -> Any:
         """Returns a key that is equal for equivalent arguments."""
@@ -78,16 +101,25 @@ class Plans:
         return type(x), *((n, self._key(v)) for n, v in fields if not callable(v))
 
 
+class _Known(NamedTuple):
+    """A call that was made, and the type of its result."""
+
+    call: OwnResult
+    spec: Any
+    topology: object
+    device: object
+
+
 class Shapes:
-    """A `ttnn` whose functions accept promises; with `plans`, equal calls are planned once."""
+    """A `ttnn` whose functions accept promises; with `plans`, equal calls are made once."""
 
     def __init__(self, ttnn: Any, inside: Any = None, plans: Plans | None = None) -> None:
         self._ttnn, self._inside, self._plans = ttnn, ttnn if inside is None else inside, plans
         self._made_of: dict[int, tuple[object, tuple[object, ...]]] = {}
 
-    def plan_once(self) -> None:
-        """Plans equal calls once; for a program whose operations are not dispatched."""
-        self._plans = Plans(self._ttnn)
+    def plan_for(self, watch: Watch) -> None:
+        """Makes equal calls once, and reports each call to a watch."""
+        self._plans = Plans(self._ttnn, watch)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._inside, name)

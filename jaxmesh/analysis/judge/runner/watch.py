@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-Node = Mapping[str, Any]
+from jaxmesh.analysis.judge.runner.capture import Capture, OwnResult, read_capture
+
 MEMORIES: tuple[str, ...] = ("DRAM", "L1")
-_CORES = re.compile(r"\[(\d+)-(\d+) - (\d+)-(\d+)\]")
 
 
 ENTER, LEAVE, TRIPS = "_enter_line", "_leave_function", "_trips"
@@ -81,23 +80,23 @@ class Watch:
       ttnn: the library.
       progress: a file for the number of the current line, which survives a crash of the process.
       device: returns the open device, or None. A capture that begins before the device is opened does not end.
-      plan_only: True if ttnn plans each operation without dispatch. Then no memory is allocated.
     """
 
-    def __init__(self, ttnn: Any, progress: Path, device: Callable[[], Any], plan_only: bool = False) -> None:
+    def __init__(self, ttnn: Any, progress: Path, device: Callable[[], Any]) -> None:
         self.line, self._times, self._device, self._ttnn = 0, 1, device, ttnn
-        self._mode = ttnn.graph.RunMode.NO_DISPATCH if plan_only else ttnn.graph.RunMode.NORMAL
         self._progress = os.open(progress, os.O_WRONLY | os.O_CREAT, 0o600)
         self._repeated: set[int] = set()
         """The lines of loops that have run."""
         self._operations: dict[int, Counter[str]] = {}
-        self.kernels: dict[int, int] = {}
-        """By line the largest size of one kernel's buffers in the L1 of one core, in bytes."""
+        self.kernels: dict[int, int] | None = {}
+        """By line the largest size of one kernel's buffers in the L1 of one core, in bytes; None once ttnn has refused
+        a plan."""
         self._now = dict.fromkeys(MEMORIES, 0)
         self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
         self._live: set[tuple[str, int]] = set()
         """The memory and the address of each buffer that is allocated now."""
         self._before: dict[str, int] = {}
+        self._bank_bytes: dict[str, int] = {}
         self._at_return = dict(self._now)
         self._left: list[dict[str, object]] = []
 
@@ -114,8 +113,9 @@ class Watch:
         self.line = line
         os.pwrite(self._progress, b"%08d" % line, 0)
         if self._device() is not None:
-            self._before = self._before or {m: int(self._view(m).total_bytes_allocated_per_bank) for m in MEMORIES}
-            self._ttnn.graph.begin_graph_capture(self._mode)
+            if not self._before:
+                self._read_memories()
+            self._begin()
 
     def trips(self, count: int) -> Iterator[None]:
         """Yields in the first iteration of a loop, and in the second, which counts as all others.
@@ -139,50 +139,94 @@ class Watch:
         self._left = list(self._allocated(names, results))
         return results
 
+    # --- calls ---
+
+    @property
+    def is_watching(self) -> bool:
+        """True once the devices are open."""
+        return bool(self._ttnn.graph.is_graph_capture_active())
+
+    def measure(self, call: Callable[[], Any]) -> tuple[Any, Capture]:
+        """Returns the result of a call, with the operations and buffers of the call."""
+        self._finish_line()
+        self._begin()
+        result = call()
+        done = self._end()
+        self._account(done)
+        self._begin()
+        return result, done
+
+    def plan(self, call: Callable[[], Any]) -> int:
+        """Plans a call without dispatch and without memory: ttnn then reports the buffers of its kernels in L1.
+
+        Returns the bytes of the largest kernel on a core.
+        """
+        self._finish_line()
+        self._begin("NO_DISPATCH")
+        try:
+            call()
+        except Exception:
+            self.kernels = None
+        kernel = self._end().kernel
+        if self.kernels is not None and kernel:
+            self.kernels[self.line] = max(self.kernels.get(self.line, 0), kernel)
+        self._begin()
+        return kernel
+
+    def repeat(self, call: OwnResult, make: Callable[[], Any]) -> Any:
+        """Counts a call that equals an earlier one; returns its result, allocated by `make`.
+
+        Returns None if ttnn has to make the call: DRAM or L1 would be more than half full. Then it can depend on the
+        addresses of other buffers whether ttnn accepts it.
+        """
+        self._finish_line()
+        has_room = all(
+            2 * (self._before[m] + self._now[m] + more) < self._bank_bytes[m]
+            for m, more in (("DRAM", call.peak), ("L1", call.kernel))
+        )
+        result = make() if has_room else None
+        if result is not None:
+            self._note_peak("DRAM", self._now["DRAM"] + call.peak)
+            self._account(Capture(call.operations, [(1, "DRAM", int(result.buffer_address()), call.size)], 0))
+        self._begin()
+        return result
+
+    def _begin(self, mode: str = "NORMAL") -> None:
+        self._ttnn.graph.begin_graph_capture(getattr(self._ttnn.graph.RunMode, mode))
+        # ttnn records buffers and operations in C++. In Python it would record the text of every argument.
+        self._ttnn.graph.disable_python_io_recording()
+
+    def _end(self) -> Capture:
+        return read_capture(self._ttnn.graph.end_graph_capture())
+
     def _finish_line(self) -> None:
-        if not self._ttnn.graph.is_graph_capture_active():
-            return
-        open_functions: list[str] = []
-        executed: set[int] = set()
-        buffers: list[tuple[int, str]] = []
-        for node in self._ttnn.graph.end_graph_capture():
-            node_type, params = node["node_type"], node["params"]
-            if node_type == "function_start":
-                open_functions.append(params["name"])
-                executed.discard(len(open_functions))
-            elif node_type == "function_end" and open_functions:
-                open_functions.pop()
-            elif node_type == "program_execution" and len(open_functions) not in executed:
-                executed.add(len(open_functions))
-                self._operations.setdefault(self.line, Counter())[_operation(open_functions)] += self._times
-            elif node_type in ("buffer_allocate", "buffer_deallocate"):
-                self._account(params, 1 if node_type == "buffer_allocate" else -1)
-            elif node_type in ("circular_buffer_allocate", "dataflow_buffer_allocate"):
-                buffers.append((int(params["size"]), params["core_range_set"]))
-            elif node_type == "circular_buffer_deallocate_all":
-                self._note_kernel(buffers)
-                buffers = []
-        self._note_kernel(buffers)
+        if self.is_watching:
+            self._account(self._end())
 
     # --- memory ---
 
-    def _account(self, buffer: Node, sign: int) -> None:
-        """Adds a buffer's bytes per bank to the total of its memory."""
-        memory = buffer["type"]
-        if memory not in self._now:
-            return
-        (self._live.add if sign > 0 else self._live.discard)((memory, int(buffer["address"])))
-        self._now[memory] += sign * int(buffer["max_size_per_bank"])
-        if self._now[memory] > self._peaks[memory][0]:
-            self._peaks[memory] = self._now[memory], self.line
+    def _read_memories(self) -> None:
+        for memory in MEMORIES:
+            view = self._view(memory)
+            self._before[memory] = int(view.total_bytes_allocated_per_bank)
+            self._bank_bytes[memory] = int(view.total_bytes_per_bank)
 
-    def _note_kernel(self, buffers: list[tuple[int, str]]) -> None:
-        """Records the bytes of one program's buffers on its fullest core."""
-        cores: Counter[tuple[int, int]] = Counter()
-        for size, ranges in buffers:
-            cores.update(dict.fromkeys(set(_cores(ranges)), size))
-        if cores:
-            self.kernels[self.line] = max(self.kernels.get(self.line, 0), *cores.values())
+    def _account(self, done: Capture) -> None:
+        """Adds operations to the line, and buffers' bytes per bank to the totals of their memories."""
+        if done.operations:
+            mine = self._operations.setdefault(self.line, Counter())
+            for name, count in done.operations.items():
+                mine[name] += count * self._times
+        for sign, memory, address, size in done.buffers:
+            if memory not in self._now:
+                continue
+            (self._live.add if sign > 0 else self._live.discard)((memory, address))
+            self._now[memory] += sign * size
+            self._note_peak(memory, self._now[memory])
+
+    def _note_peak(self, memory: str, allocated: int) -> None:
+        if allocated > self._peaks[memory][0]:
+            self._peaks[memory] = allocated, self.line
 
     def _allocated(self, names: Mapping[str, Any], results: Any) -> Iterator[dict[str, object]]:
         """Yields the tensors that are still on the devices, without results and arguments."""
@@ -224,18 +268,6 @@ class Watch:
             "peak_line": line,
             "end": before + self._at_return[name],
         }
-
-
-def _operation(open_functions: list[str]) -> str:
-    """Returns the name of the operation that runs: `Matmul` for MatmulDeviceOperation."""
-    name = open_functions[-1] if open_functions else "unknown"
-    return name.rpartition("::")[2].removesuffix("DeviceOperation")
-
-
-def _cores(ranges: str) -> Iterator[tuple[int, int]]:
-    for match in _CORES.finditer(ranges):
-        left, top, right, bottom = map(int, match.groups())
-        yield from ((x, y) for x in range(left, right + 1) for y in range(top, bottom + 1))
 
 
 def _address(tensor: Any) -> int | None:
