@@ -114,7 +114,7 @@ def _apart(eqns: Sequence[Eqn]) -> list[Eqn]:
 def _seen_in_updates(eqns: Sequence[Eqn]) -> set[Var]:
     """Returns the arguments and views that an update both reads and may be written over, and such updates' results.
 
-    They are numbered in sets of bits: `read` has those that a value is computed from, `over` those of its elements.
+    Each has a bit: `read` says which of them a value is computed from, `over` which of them are of its size.
     """
     bits: dict[Var, int] = {}
     of_size: dict[int, int] = {}
@@ -145,7 +145,7 @@ def _seen_in_updates(eqns: Sequence[Eqn]) -> set[Var]:
 
 
 def _updates(eqn: Eqn) -> list[tuple[Var, list[Var]]]:
-    """Returns the values that an equation updates, each with those that the update is read from."""
+    """Returns the values that an equation updates, each with the operands of the update."""
     operands = [x for x in eqn.invars if isinstance(x, Var)]
     if eqn.primitive.name.startswith(_UPDATES):
         return [(x, operands[1:]) for x in operands[:1] if x is eqn.invars[0]]
