@@ -17,8 +17,8 @@ def hold_arguments(program: Program, numbers: Collection[int]) -> Program:
     """Returns a flat program of a lowered jaxpr with the shards of some arguments in place of these arguments.
 
     An argument that is read in another way than by equal distributes stays as it is. One that the host reshapes before
-    its copies are distributed is reshaped by the devices. One that is reshaped before and after its distribute, because
-    it is split over axes in another order than that of the mesh, is there as its shards are after both.
+    its copies are distributed is reshaped by the devices. Split over axes in another order than the mesh's, an argument
+    is reshaped before and after its distribute, and is there in the shape of its shards.
     """
     given = {program.arguments[i].value: i for i in numbers if not program.arguments[i].presharded}
     program, readers = _distribute_first(program, given), dict[Value, list[Op]]()

@@ -226,8 +226,10 @@ class _Decider:
         self._append(op, [*operands, *op.operands[len(given) :]], forms)
 
     def _stays_in_rows(self, op: Op, given: Sequence[Value | None], found: Forms) -> bool:
-        """Returns True if an op that takes any layout has a result that is read in rows, and its operands are in rows
-        already or are much smaller than that result in tiles."""
+        """Returns True if an op that takes any layout runs in rows, as its result is read.
+
+        Its operands are in rows already, or tiles make the result much larger than they are.
+        """
         value, types = op.results[0], self.source.types
         if value not in self.in_rows:
             return False
