@@ -22,9 +22,9 @@ from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.jaxprs.compat import words_of
 from jaxmesh.jaxprs.typed import typed
 from jaxmesh.jaxprs.untyped import jnp
+from jaxmesh.passes.memory import RESHAPE
 from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.runtime.progress import note_step
-from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate
 from jaxmesh.sharding.distribution import resolve_mapper
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.tensor.mesh_tensor import MeshTensor
@@ -103,12 +103,13 @@ def stored_inputs(plain: Program, program: Program, leaves: Sequence[Array | jax
     and that `plain` distributes."""
     stored, sizes = [stack_shards(x) for x in leaves], tuple(plain.mesh.values())
     placed = {op.used[0]: op.attributes["mapper_config"] for op in plain.ops if op.name == "ttnn.distribute_tensor"}
+    reshaped = {op.used[0]: op.results[0] for op in plain.ops if op.name == RESHAPE and op.results[0] in placed}
     for i, (before, after) in enumerate(zip(plain.arguments, program.arguments, strict=True)):
         if after.presharded and not before.presharded:
-            # An argument without a distribute is reshaped by the host first in `plain`, and the devices have copies.
-            config = placed.get(before.value, MeshMapperConfig([PlacementReplicate()] * len(sizes)))
-            found = resolve_mapper(config, sizes, stored[i].shape)
-            blocks = {c: stored[i][found.index(at)] for c, at in found.shard_coordinates()}
+            given = reshaped.get(before.value, before.value)
+            full = stored[i].reshape(plain.types[given].shape)
+            found, shape = resolve_mapper(placed[given], sizes, full.shape), program.types[after.value].shape
+            blocks = {c: full[found.index(at)].reshape(shape) for c, at in found.shard_coordinates()}
             stored[i] = np.stack([blocks[c] for c in itertools.product(*map(range, sizes))])
     return stored
 

@@ -265,11 +265,11 @@ def test_a_line_is_named_for_what_a_library_made() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::jaxmesh.errors.DonationWarning")
-@pytest.mark.parametrize("donated", [(), (1,)])
-def test_arguments_with_a_sharding_stay_on_the_devices(tmp_path: Path, donated: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("donated", "columns"), [((), "x"), ((1,), "x"), ((), ("x", "y")), ((1,), ("x", "y"))])
+def test_arguments_with_a_sharding_stay_on_the_devices(tmp_path: Path, donated: tuple[int, ...], columns: Any) -> None:
     """They are loaded as shards, no call distributes or frees them, and the results are the same twice."""
     mesh = jm.make_mesh((2, 4), ("y", "x"))
-    shardings = P("y"), P(None, "x"), P()
+    shardings = P("y"), P(None, columns), P()
     made = jm.jit(lambda x, w, b: x @ w + b, mesh=mesh, in_shardings=shardings, donate_argnums=donated)
     rng = np.random.default_rng(5)
     x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 128), (128,)))

@@ -921,6 +921,14 @@ def test_a_value_that_padding_makes_large_is_named() -> None:
     assert texts == {"float32[512, 512, 1] takes 32.0 MiB in tiles, its numbers 1.0 MiB"}
 
 
+def test_a_padded_value_without_a_line_of_the_user_has_no_place() -> None:
+    mesh, x = AbstractMesh((2, 4), ("y", "x")), jax.ShapeDtypeStruct((2, 2048, 8, 64), jnp.float32)
+    made = jm.jit(jax.nn.dot_product_attention, mesh=mesh, in_shardings=P("y", None, "x")).lower(x, x, x)
+    text = str(made.explain())
+    assert re.search(r"^dot_general +float32\[1, 2048, 2, 64\] takes", text, re.MULTILINE)
+    assert not re.search(r" at( {2,}|,)", text.partition("padded in tiles")[2])
+
+
 def cache(shape: tuple[int, ...], spec: P) -> Any:
     """The lowered sum of a cache on 2x4 devices, beside one that tiles do not make larger."""
     mesh = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Auto,) * 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -143,6 +143,35 @@ BY_HAND: list[tuple[str, Callable[[Any], Any], tuple[str, ...], dict[str, int], 
      / lax.psum(numpy.sum(v, 1, keepdims=True), "x"), ("y", "x"), {"x": 48 + 24}, 576),
     ("a sum of gradients", jax.grad(lambda v: lax.psum(numpy.sum(v * v), ("y", "x"))), ("y", "x"), {}, 0),
 ]  # fmt: skip
+
+
+PARTLY: Mapping[str, tuple[Callable[[Any], Any], Any, dict[str, int]]] = {
+    # Manual over x, of a value whose shard [8, 16] takes 512 bytes: what one device sends by axis.
+    "ring": (lambda v: lax.ppermute(v, "x", SHIFT), P(None, "x"), {"y": 0, "x": 512}),
+    "turns": (lambda v: lax.fori_loop(0, 300, lambda _, u: lax.ppermute(u, "x", SHIFT), v), P(None, "x"),
+              {"y": 0, "x": 300 * 512}),
+    "gather": (lambda v: lax.all_gather(v, "x", axis=1, tiled=True), P(), {"y": 0, "x": 3 * 512}),
+    "gather of split rows": (lambda v: lax.all_gather(v + 1, "x", axis=0, tiled=True), P(), {"y": 512, "x": 3 * 1024}),
+    "scatter": (lambda v: lax.psum_scatter(v, "x", scatter_dimension=1, tiled=True), P(None, "x"), {"y": 0, "x": 384}),
+    "exchange": (lambda v: lax.all_to_all(v, "x", 1, 1, tiled=True), P(None, "x"), {"y": 0, "x": 384}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTLY)
+def test_collectives_over_some_axes_leave_other_splits_alone(name: str) -> None:
+    local, out, each = PARTLY[name]
+    mesh, x = jm.make_mesh((2, 4), ("y", "x")), numpy.arange(16 * 64, dtype=numpy.float32).reshape(16, 64)
+
+    def function(x: Any) -> Any:
+        mapped = jax.shard_map(
+            local, mesh=mesh, in_specs=P(None, "x"), out_specs=out, axis_names={"x"}, check_vma=False
+        )
+        return mapped(x)
+
+    lowered = jm.jit(function, mesh=mesh, in_shardings=P("y", "x")).lower(x)
+    assert difference(lowered) is None
+    assert lowered.estimate("t3000").link_bytes == each
+    assert (numpy.asarray(lowered.compile()(x)) == jax.jit(function)(x)).all()
 
 
 @pytest.mark.parametrize(("name", "local", "axes", "each", "all_devices"), BY_HAND, ids=[row[0] for row in BY_HAND])

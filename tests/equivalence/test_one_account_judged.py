@@ -103,6 +103,12 @@ def test_plain_programs(case: Case) -> None:
 
 
 SHIFT = [(i, (i + 1) % 4) for i in range(4)]
+
+
+def turns(v: Any, body: Callable[[Any], Any]) -> Any:
+    return lax.fori_loop(0, 40, lambda _, u: body(u), v)
+
+
 LARGE: Mapping[str, Callable[[Any], Any]] = {
     "ppermute": lambda v: lax.ppermute(v, "x", SHIFT), "psum": lambda v: lax.psum(v, "x"),
     "psum over both": lambda v: lax.psum(v, ("y", "x")), "pmax": lambda v: lax.pmax(v, "x"),
@@ -111,6 +117,8 @@ LARGE: Mapping[str, Callable[[Any], Any]] = {
     "all_to_all": lambda v: lax.all_to_all(v, "x", 0, 1, tiled=True),
     "product and sum": lambda v: jnp.tanh(lax.psum(v @ v.T, "x")),
     "loop": lambda v: lax.fori_loop(0, 5, lambda _, u: lax.ppermute(jnp.sin(u), "x", SHIFT), v),
+    # Of each loop there is the state of the iteration before, once all are in their second one.
+    "loops in loops": lambda v: turns(v, lambda u: turns(u, lambda w: turns(w, lambda x: jnp.sin(x) * jnp.cos(x)))),
 }  # fmt: skip
 
 

@@ -155,7 +155,8 @@ def _padded(rows: Sequence[Row]) -> ReportSection:
     for row in rows:
         for note in row.notes:
             if note.bytes:
-                where = row.operands[0] if row.op == "argument" else f"{row.op} at {short_location(row.line)}"
+                at = f" at {short_location(row.line)}" if row.line else ""
+                where = row.operands[0] if row.op == "argument" else f"{row.op}{at}"
                 groups.setdefault((-note.bytes, note.text), []).append(where)
     cut: list[tuple[str, ...]] = []
     for (_, text), where in sorted(groups.items())[: MOST // 2]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
-import jax
 import numpy as np
 from jaxlib.mlir import ir
 
@@ -146,13 +145,17 @@ def _axes(program: ImportContext, op: ir.Operation) -> tuple[str, ...]:
     return axes if order == () else _refuse(program, op)
 
 
-def _operands(program: ImportContext, op: ir.Operation) -> list[jax.Array]:
-    operands = _same(program, op)
-    return [program.reshard(x, shardings.replicated(len(x.sharding)), f"for {op.name}") for x in operands]
+def _operands(program: ImportContext, op: ir.Operation, axes: Collection[str], *dims: int) -> list[Sharded]:
+    """Returns operands whole along the dims that a collective takes apart or joins; others stay split over axes that
+    are not its own."""
+    return [_whole_along(program, x, op, axes, dims) for x in _same(program, op)]
 
 
-def _whole(arrays: Sequence[jax.Array]) -> list[Sharded]:
-    return [Sharded(x, shardings.replicated(x.ndim)) for x in arrays]
+def _whole_along(
+    program: ImportContext, x: Sharded, op: ir.Operation, axes: Collection[str], dims: Collection[int]
+) -> Sharded:
+    kept = tuple(() if i in dims or set(a) & set(axes) else a for i, a in enumerate(x.sharding))
+    return Sharded(program.reshard(x, kept, f"for {op.name}"), kept)
 
 
 def _reduce(program: ImportContext, op: ir.Operation) -> list[Sharded]:
@@ -169,41 +172,49 @@ def _reduce(program: ImportContext, op: ir.Operation) -> list[Sharded]:
 
 
 def _gather(program: ImportContext, op: ir.Operation) -> list[Sharded]:
-    dim, outs = program.read(op.attributes["all_gather_dim"]), _operands(program, op)
+    dim = program.read(op.attributes["all_gather_dim"])
     axes, order = _axes_of_groups(program, op)
+    outs = _operands(program, op, axes, dim)
     for axis in reversed(axes):
-        outs = [values.all_gather(x, axis, dim) for x in outs]
-    return _whole([in_order(x, _refuse(program, op) if order is None else order, dim) for x in outs])
+        outs = [Sharded(values.all_gather(x.array, axis, dim), x.sharding) for x in outs]
+    order = _refuse(program, op) if order is None else order
+    return [Sharded(in_order(x.array, order, dim), x.sharding) for x in outs]
 
 
 def _scatter(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     dim = program.read(op.attributes["scatter_dimension"])
     if kind_of(op) != "sum":
         raise UnsupportedError("a reduce_scatter whose body is not a sum.")
-    (x,) = _operands(program, op)
-    for axis in _axes(program, op):
-        x = sum_scatter(x, axis, dim)
-    return _whole([x])
+    axes = _axes(program, op)
+    (x,) = _operands(program, op, axes, dim)
+    for axis in axes:
+        x = Sharded(sum_scatter(x.array, axis, dim), x.sharding)
+    return [x]
 
 
 def _exchange(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     split, join = (program.read(op.attributes[n]) for n in ("split_dimension", "concat_dimension"))
     axes = _axes(program, op)
-    return _whole([exchange(x, axes, split, join) for x in _operands(program, op)])
+    outs = _operands(program, op, axes, split, join)
+    return [Sharded(exchange(x.array, axes, split, join), x.sharding) for x in outs]
 
 
 def _permute(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     pairs = _table(program, op, "source_target_pairs").tolist()
     axes = tuple(program.sizes)
-    (x,) = _operands(program, op)
-    return _whole([apply_collective(x, axes, lambda y: lax.ppermute(y, axes, [tuple(p) for p in pairs]))])
+    ends = np.unravel_index(np.reshape(pairs, (-1, 2)), tuple(program.sizes.values()))
+    crossed = [a for a, numbers in zip(axes, ends, strict=True) if (numbers[:, 0] != numbers[:, 1]).any()]
+    (x,) = _operands(program, op, crossed)
+    moved = apply_collective(x.array, axes, lambda y: lax.ppermute(y, axes, [tuple(p) for p in pairs]))
+    return [Sharded(moved, x.sharding)]
 
 
 def _broadcast(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     """Imports a collective_broadcast: each device of a group receives the value of the first device."""
     groups = {"replica_groups": _table(program, op, "replica_groups")}
-    types = program.types_of(op.results)
-    return _whole(bind_op(program, "collective_broadcast", _operands(program, op), groups, types))
+    arrays = [x.array for x in _operands(program, op, tuple(program.sizes))]
+    outs = bind_op(program, "collective_broadcast", arrays, groups, program.types_of(op.results))
+    return [Sharded(x, shardings.replicated(x.ndim)) for x in outs]
 
 
 OPS: dict[str, Whole] = {

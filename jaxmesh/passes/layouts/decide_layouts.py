@@ -13,6 +13,7 @@ and products become float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from jaxmesh.dialects.definitions import has_trait, ttnn_definition
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import LOOP, Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
+from jaxmesh.dialects.ttnn.layouts import padded_shape
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.untyped import DType
 from jaxmesh.passes.layouts.conversions import (
@@ -34,6 +36,7 @@ from jaxmesh.passes.layouts.conversions import (
     with_arguments,
 )
 from jaxmesh.passes.layouts.mesh_rank import OFFER
+from jaxmesh.passes.small_dims import LARGE, MUCH
 from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
 
@@ -223,11 +226,19 @@ class _Decider:
         self._append(op, [*operands, *op.operands[len(given) :]], forms)
 
     def _stays_in_rows(self, op: Op, given: Sequence[Value | None], found: Forms) -> bool:
-        """Returns True if an op that takes any layout has its operands in rows already, and its result is read so."""
-        if op.results[0] not in self.in_rows:
+        """Returns True if an op that takes any layout runs in rows, as its result is read.
+
+        Its operands are in rows already, or tiles make the result much larger than they are.
+        """
+        value, types = op.results[0], self.source.types
+        if value not in self.in_rows:
             return False
         free = [v for i, v in enumerate(given) if v is not None and found.operand(i).layout == "either"]
-        return all(any(not form.tile for form in self.forms[v]) for v in free)
+        if all(any(not form.tile for form in self.forms[v]) for v in free):
+            return True
+        taken = sum(math.prod(padded_shape(types[v].shape, tile=True)) for v in free)
+        elements = math.prod(padded_shape(types[value].shape, tile=True))
+        return elements * types[value].dtype.itemsize >= LARGE and elements >= MUCH * taken
 
     def _takes(self, op: Op, given: Sequence[Value | None], found: Forms) -> Sequence[tuple[Takes, StoredForm]]:
         """Returns the forms that a function takes for operands of these element types, computed once."""

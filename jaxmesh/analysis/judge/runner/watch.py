@@ -87,6 +87,8 @@ class Watch:
         self._progress = os.open(progress, os.O_WRONLY | os.O_CREAT, 0o600)
         self._repeated: set[int] = set()
         """The lines of loops that have run."""
+        self._late = True
+        """Whether all loops around this line are in the last iteration that they take."""
         self._operations: dict[int, Counter[str]] = {}
         self.kernels: dict[int, int] | None = {}
         """By line the largest size of one kernel's buffers in the L1 of one core, in bytes; None once ttnn has refused
@@ -120,17 +122,18 @@ class Watch:
     def trips(self, count: int) -> Iterator[None]:
         """Yields in the first iteration of a loop, and in the second, which counts as all others.
 
-        When a loop runs again, it takes one iteration, which counts as all.
+        When a loop runs again, it takes one iteration, which counts as all; but two in the last iterations of all loops
+        around it, where each of them holds its states of the iteration before.
         """
-        outer, again = self._times, self.line in self._repeated
+        outer, late, again = self._times, self._late, self.line in self._repeated
         self._repeated.add(self.line)
-        for times in (count,) if again else (min(count, 1), count - 1):
-            if times > 0:
-                self._finish_line()
-                self._times = outer * times
-                yield
+        taken = [n for n in ((count,) if again and not late else (min(count, 1), count - 1)) if n > 0]
+        for number, times in enumerate(taken, 1):
+            self._finish_line()
+            self._times, self._late = outer * times, late and number == len(taken)
+            yield
         self._finish_line()
-        self._times = outer
+        self._times, self._late = outer, late
 
     def leave_function(self, results: object, names: Mapping[str, object]) -> object:
         """Records the tensors that the watched function leaves on the devices; returns its results."""

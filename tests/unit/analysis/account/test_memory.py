@@ -159,6 +159,29 @@ def test_an_argument_that_is_reshaped_first_is_held_in_its_own_shape() -> None:
         }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("sizes", "spec", "shape"),
+    [
+        ((2, 4), P(("x", "y")), (64, 512)), ((2, 4), P(None, ("x", "y")), (512, 64)),
+        ((2, 2, 2), P(("z", "x")), (128, 512)), ((2, 2, 2), P("y", ("x", "z")), (256, 128)),
+    ],
+)  # fmt: skip
+def test_an_argument_over_axes_in_another_order_is_held(sizes: Any, spec: Any, shape: tuple[int, int]) -> None:
+    mesh = AbstractMesh(sizes, ("z", "y", "x")[-len(sizes) :])
+    x = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    taken = jm.jit(jnp.tanh, mesh=mesh, in_shardings=spec).lower(x).estimate("t3000").memory
+    (held,) = (t for t in taken.tensors if t.role == "argument")
+    assert (held.shape, held.bytes) == (shape, 4 * shape[0] * shape[1])
+    assert set(held.axes or ()) == {a for axes in spec if axes for a in axes}
+
+
+def test_a_result_over_axes_in_another_order_is_not_padded() -> None:
+    x = jax.ShapeDtypeStruct((2048, 2048), jnp.float32)
+    spec = {"in_shardings": P(None, ("x", "y")), "out_shardings": P(None, ("x", "y"))}
+    memory = jm.jit(jnp.tanh, mesh=MESH, **spec).lower(x).estimate("t3000").memory
+    assert memory.peak == 3 * 2048 * 256 * 4
+
+
 def test_a_donated_argument_is_freed() -> None:
     specs = {"in_shardings": P("y"), "out_shardings": P("y")}
     kept, donated = (

@@ -102,15 +102,25 @@ def test_a_loop_on_described_devices_runs_twice_and_counts_as_all_iterations() -
 
 def test_iterations_multiply() -> None:
     watch = object.__new__(Watch)
-    watch._times, watch._repeated, watch.line, counted = 1, set(), 0, list[int]()
+    watch._times, watch._late, watch._repeated, watch.line, counted = 1, True, set(), 0, list[int]()
     watch._finish_line = lambda: None  # type: ignore[method-assign]
     for _ in watch.trips(5):
         watch.line = 2
         for _ in watch.trips(4):
             counted.append(watch._times)
-    assert counted == [1, 3, 16]
+    # Both are in their second iteration at last.
+    assert counted == [1, 3, 4, 12]
     assert watch._times == 1
-    watch.line = 3
-    assert list(watch.trips(0)) == []
+    watch._repeated, counted = set(), list[int]()
+    watch.line = 1
+    for _ in watch.trips(5):
+        watch.line = 2
+        for _ in watch.trips(4):
+            watch.line = 3
+            for _ in watch.trips(3):
+                counted.append(watch._times)
+    assert counted == [1, 2, 9, 12, 12, 24]
     watch.line = 4
+    assert list(watch.trips(0)) == []
+    watch.line = 5
     assert len(list(watch.trips(1))) == 1
