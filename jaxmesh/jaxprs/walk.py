@@ -20,7 +20,8 @@ new_jaxpr_eqn: Callable[..., Eqn] = _core.new_jaxpr_eqn
 
 R = TypeVar("R")
 _ROW: Any = (tuple, list)
-_bare: set[Any] = set()  # Classes of parameters known to contain no jaxprs.
+_class: Callable[[object], type[object]] = type
+_bare: set[type[object]] = set()  # Classes of parameters known to contain no jaxprs.
 _fresh = core.gensym()
 
 
@@ -172,8 +173,8 @@ def jaxprs_in(values: Iterable[Any]) -> list[Jaxpr]:
     """Returns every jaxpr among values, also inside tuples and lists."""
     jaxprs: list[Jaxpr] = []
     for value in values:
-        kind: Any = type(value)
-        if kind in _bare or (kind is tuple and _bare.issuperset(map(type, value))):
+        kind = _class(value)
+        if kind in _bare or (kind is tuple and _bare.issuperset(map(_class, value))):
             continue
         if is_jaxpr(value):
             jaxprs.append(value)
