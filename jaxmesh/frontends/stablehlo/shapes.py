@@ -240,7 +240,7 @@ def constant(program: ImportContext, op: ir.Operation) -> list[Sharded]:
     written = complex_elements(op, value_type) if is_complex else program.read(op.attributes["value"])
     array = np.asarray(written).astype(value_type.dtype, copy=False)
     if array.ndim == 0 or value_type.size <= 1:
-        number: Any = array.reshape(-1)[:1].reshape(()) if array.size else np.zeros((), value_type.dtype)
+        number: Any = array.reshape(-1)[0:1].reshape(()).copy() if array.size else np.zeros((), value_type.dtype)
 
         def fill(target: Sharding) -> jax.Array:
             return lax.full(local_shape(value_type.shape, target, program.sizes), number, value_type.dtype)
