@@ -922,7 +922,8 @@ def test_a_value_that_padding_makes_large_is_named() -> None:
 
 
 def test_a_padded_value_without_a_line_of_the_user_has_no_place() -> None:
-    mesh, x = AbstractMesh((2, 4), ("y", "x")), jax.ShapeDtypeStruct((2, 2048, 8, 64), jnp.float32)
+    mesh = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+    x = jax.ShapeDtypeStruct((2, 2048, 8, 64), jnp.float32)
     made = jm.jit(jax.nn.dot_product_attention, mesh=mesh, in_shardings=P("y", None, "x")).lower(x, x, x)
     text = str(made.explain())
     assert re.search(r"^dot_general +float32\[1, 2048, 2, 64\] takes", text, re.MULTILINE)
