@@ -17,12 +17,12 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, first_copy
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.clamped_starts import as_defined
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
 from jaxmesh.jaxprs.typed import typed, with_axis_types
 from jaxmesh.jaxprs.untyped import lax
+from jaxmesh.jaxprs.xla_faults import as_defined
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
 from jaxmesh.sharding.distribution import axes_on_dims, mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import splitting_axes, storage_spec

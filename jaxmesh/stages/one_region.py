@@ -19,11 +19,11 @@ from jaxmesh.dialects.ttir.collectives import gather
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.frontends.stablehlo.shardings import Sharding, count, local_shape, split_only
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.clamped_starts import clamp_starts
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import inline_calls, map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import source_line
 from jaxmesh.jaxprs.untyped import Array, lax
+from jaxmesh.jaxprs.xla_faults import clamp_starts
 from jaxmesh.sharding.distribution import axes_on_dims, mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import with_devices
 from jaxmesh.sharding.shard_attributes import spec_axes

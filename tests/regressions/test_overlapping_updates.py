@@ -13,7 +13,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.jaxprs.clamped_starts import keep_views_apart
+from jaxmesh.jaxprs.xla_faults import keep_views_apart
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 

@@ -114,8 +114,13 @@ def _apart(eqns: Sequence[Eqn]) -> list[Eqn]:
 def _seen_in_updates(eqns: Sequence[Eqn]) -> set[Var]:
     """Returns the arguments and views that an update both reads and may be written over, and such updates' results.
 
-    Each has a bit: `read` says which of them a value is computed from, `over` which of them are of its size.
+    A bit stands for each of the size of an updated value. `read` has the bits of what a value is computed from, `over`
+    the bits of what the value may be written over.
     """
+    updates = [_updates(eqn) for eqn in eqns]
+    sizes = {_size(x) for pairs in updates for x, _ in pairs}
+    if not sizes:
+        return set()
     bits: dict[Var, int] = {}
     of_size: dict[int, int] = {}
     read: dict[Var, int] = {}
@@ -123,16 +128,18 @@ def _seen_in_updates(eqns: Sequence[Eqn]) -> set[Var]:
     found, results = 0, set[Var]()
 
     def number(x: Var) -> int:
+        if _size(x) not in sizes:
+            return 0
         bit = bits.setdefault(x, 1 << len(bits))
         of_size[_size(x)] = of_size.get(_size(x), 0) | bit
         return bit
 
-    for eqn in eqns:
+    for eqn, pairs in zip(eqns, updates, strict=True):
         operands = [x for x in eqn.invars if isinstance(x, Var)]
         for x in operands:
             if x not in read:
                 read[x] = over[x] = number(x)
-        for x, update in _updates(eqn):
+        for x, update in pairs:
             views = _union(read[y] for y in update) & of_size.get(_size(x), 0)
             if views & over[x]:
                 found |= views | over[x]
